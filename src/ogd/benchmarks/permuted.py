@@ -1,0 +1,39 @@
+"""Permuted: a fixed random order of the pixels a task (Goodfellow et al., 2013; section 4.1 of the paper)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ogd import data, seeds
+from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
+from ogd.records.request import at_least
+
+
+@dataclass(frozen=True)
+class PermutedTask(Task):
+    """All tasks share the same tensors; each run applies its own permutation by index."""
+
+    number: int = 0
+    seed: int = 0
+
+    def columns(self, runs: Sequence[int]) -> Tensor:
+        d, purpose = self.train.x.shape[1], f"permutation/{self.number}"
+        return torch.stack(
+            [torch.randperm(d, generator=seeds.generator(self.seed, r, purpose)) for r in runs]
+        )
+
+
+def permuted(tasks: int = 5, *, seed: int = 0, dataset: data.Dataset | None = None) -> Benchmark:
+    """Make Permuted MNIST: run r of task t sees x[:, π_rt], π_rt a permutation drawn from (seed, r, t).
+
+    >>> permuted(tasks=3)
+    Benchmark(permuted: task 1, task 2, task 3; 784 inputs, 10 outputs)
+    """
+    at_least(1, tasks=tasks)
+    dataset = dataset or data.load()
+    train = Examples(pixels(dataset.train_images).flatten(1), labels(dataset.train_labels))
+    test = Examples(pixels(dataset.test_images).flatten(1), labels(dataset.test_labels))
+    made = [PermutedTask(f"task {t}", train, test, number=t, seed=seed) for t in range(1, tasks + 1)]
+    return Benchmark("permuted", tuple(made), train.x.shape[1], max(dataset.classes) + 1)

@@ -1,0 +1,108 @@
+"""Files → arrays: the MNIST inside the package, or any folder of IDX files."""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ogd.data import idx
+
+VARIABLE = "OGD_DATA"
+MNIST = Path(__file__).parent / "mnist"
+MNIST_SHA256 = {
+    "train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Labelled images: `train_images` (n, height, width) and `train_labels` (n,), and the same for the test."""
+
+    name: str
+    train_images: Bytes
+    train_labels: Bytes
+    test_images: Bytes
+    test_labels: Bytes
+    sha256: str  # of the four decompressed files' digests: what a record says the data were
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        return tuple(int(label) for label in np.unique(self.train_labels))
+
+
+def load(source: str | os.PathLike[str] | None = None) -> Dataset:
+    """Load a data set: `"mnist"`, or a folder of IDX files, gzipped or not.
+
+    `None` means the folder named by the environment variable `OGD_DATA`, or MNIST where there is none.
+
+    >>> mnist = load()
+    >>> mnist.train_images.shape, mnist.test_images.shape, len(mnist.classes)
+    ((60000, 28, 28), (10000, 28, 28), 10)
+    """
+    chosen = os.fspath(source or os.environ.get(VARIABLE) or "mnist")
+    if chosen == "mnist":
+        return _read_folder("mnist", MNIST, MNIST_SHA256)
+    folder = Path(chosen).expanduser()
+    if not folder.is_dir():
+        raise ValueError(f"data: there is no folder {folder}; give one that holds IDX files, or 'mnist'")
+    return _read_folder(folder.resolve().name, folder, {})
+
+
+def _read_folder(name: str, folder: Path, checksums: dict[str, str]) -> Dataset:
+    arrays, digests = [], []
+    for part, content, rank in [
+        ("train", "images", 3),
+        ("train", "labels", 1),
+        ("t10k", "images", 3),
+        ("t10k", "labels", 1),
+    ]:
+        path = _find(folder, part, content)
+        raw = idx.read(path)
+        digests.append(hashlib.sha256(raw).hexdigest())
+        if checksums and digests[-1] != checksums[path.name]:
+            raise ValueError(
+                f"data: {path} is damaged: its SHA-256 is not MNIST's; install the package again"
+            )
+        arrays.append(idx.parse(raw, path, rank))
+    dataset = Dataset(name, *arrays, sha256=hashlib.sha256("".join(digests).encode()).hexdigest())
+    _check(dataset, folder)
+    return dataset
+
+
+def _find(folder: Path, part: str, content: str) -> Path:
+    """Find one of the four files under the spellings in use: `train-images-idx3-ubyte`, `test-…`, `.idx`, `.gz`."""
+    parts = (part, "test") if part == "t10k" else (part,)
+    found = sorted(path for p in parts for path in folder.glob(f"*{p}-{content}[-.]idx*"))
+    if not found:
+        raise ValueError(
+            f"data: {folder} has no {part}-{content}-idx{3 if content == 'images' else 1}-ubyte[.gz]"
+        )
+    plain = [path for path in found if path.suffix != ".gz"]
+    if len(found) - len(plain) > 1 or len(plain) > 1:
+        raise ValueError(
+            f"data: {folder} has several {part} {content}: {', '.join(path.name for path in found)}"
+        )
+    return (plain or found)[0]
+
+
+def _check(dataset: Dataset, folder: Path) -> None:
+    for part in ("train", "test"):
+        images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
+        if len(images) != len(labels):
+            raise ValueError(f"data: {folder} has {len(images):,} {part} images but {len(labels):,} labels")
+        if len(images) == 0:
+            raise ValueError(f"data: {folder} has no {part} examples")
+    train, test = dataset.train_images.shape[1:], dataset.test_images.shape[1:]
+    if train != test:
+        raise ValueError(f"data: {folder} has train images of shape {train} but test images of shape {test}")
+    unknown = set(np.unique(dataset.test_labels).tolist()) - set(dataset.classes)
+    if unknown:
+        raise ValueError(f"data: {folder} has test labels that no training example has: {sorted(unknown)}")

@@ -1,0 +1,45 @@
+"""IDX, the format of MNIST: a big-endian header (0, 0, type, rank, one size an axis), then the values."""
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+UNSIGNED_BYTE = 0x08
+
+
+def read(path: Path) -> bytes:
+    """Return the bytes of a file, decompressed when its name ends in `.gz`."""
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if path.suffix == ".gz" else content
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"data: {path} cannot be read: {error}") from error
+
+
+def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np.uint8]:
+    """Return the array in `content`; `path` is for the messages, `rank` the number of axes it must have."""
+    if len(content) < 4:
+        raise ValueError(
+            f"data: {path} is not an IDX file: it has {len(content)} bytes, too few for a header"
+        )
+    zeros, kind, axes = struct.unpack(">HBB", content[:4])
+    if zeros != 0 or kind != UNSIGNED_BYTE:
+        raise ValueError(
+            f"data: {path} has the magic number 0x{content[:4].hex()}; unsigned bytes in IDX start with 0x000008"
+        )
+    if rank is not None and axes != rank:
+        raise ValueError(f"data: {path} holds an array of {axes} axes where {rank} is expected")
+    start = 4 + 4 * axes
+    if len(content) < start:
+        raise ValueError(f"data: {path} is truncated: it ends inside its header")
+    shape = struct.unpack(f">{axes}I", content[4:start])
+    expected, found = math.prod(shape), len(content) - start
+    if found != expected:
+        problem = "is truncated" if found < expected else "is too long"
+        raise ValueError(f"data: {path} {problem}: its header promises {expected:,} bytes, it has {found:,}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

@@ -1,0 +1,247 @@
+"""Every table and figure of the paper and its appendix as data: what to run, and the published numbers.
+
+Farajtabar, Azizan, Mott and Li, "Orthogonal Gradient Descent for Continual Learning", AISTATS 2020. A figure has
+no published numbers, only what to run. Where the paper does not say which classes went together, a partition
+with a named seed stands in for it, and its numbers need not agree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+Setting = dict[str, Any]  # keyword arguments of ogd.records.resolve
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A published accuracy in percent: mean ± standard deviation over runs."""
+
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: a method, and either one setting (its columns are tasks) or one setting a column."""
+
+    label: str
+    method: str
+    settings: tuple[Setting, ...]
+    published: tuple[Cell, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or a figure of the paper."""
+
+    name: str
+    kind: str  # "table" or "figure"
+    where: str  # in the paper
+    title: str
+    value: (
+        str  # what a cell is: "final" accuracy on each task, or accuracy on the "first" task after the last
+    )
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    runs: int
+    profile: str = "the paper's scale"
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(row.method for row in self.rows))
+
+
+def quick(experiment: Experiment) -> Experiment:
+    """Return the quick profile: a fifth of the epochs at five times the learning rate, 2 runs.
+
+    Learning rate × steps is the paper's, and so, nearly, are the numbers.
+    """
+    rows = tuple(
+        replace(row, settings=tuple(_quick_setting(setting) for setting in row.settings))
+        for row in experiment.rows
+    )
+    return replace(experiment, rows=rows, runs=2, profile="quick profile: 1/5 of the epochs at 5 × the lr")
+
+
+def _quick_setting(setting: Setting) -> Setting:
+    return {**setting, "epochs": setting.get("epochs", 5) // 5, "lr": 5e-3}
+
+
+LABELS = {"mtl": "MTL", "ogd": "OGD", "agem": "A-GEM", "ewc": "EWC", "sgd": "SGD"}
+TASKS = tuple(f"task {t}" for t in range(1, 6))
+
+
+def _cells(text: str) -> tuple[Cell, ...]:
+    """Read `93.2±1.3 91.5±0.5`."""
+    return tuple(Cell(*map(float, cell.split("±"))) for cell in text.split())
+
+
+def _table(name: str, where: str, title: str, setting: Setting, published: dict[str, str]) -> Experiment:
+    rows = tuple(Row(LABELS[m], m, (setting,), _cells(cells)) for m, cells in published.items())
+    return Experiment(name, "table", where, title, "final", TASKS, rows, runs=5)
+
+
+def _sweep(
+    name: str, where: str, title: str, columns: Sequence[str], settings: Sequence[Setting], runs: int = 10
+) -> Experiment:
+    rows = tuple(Row(label, method, tuple(settings)) for method, label in LABELS.items())
+    return Experiment(name, "figure", where, title, "first", tuple(columns), rows, runs)
+
+
+def _variants(benchmark: str, published: dict[str, str]) -> Experiment:
+    stored = (20, 200, 2000)
+    logits = {"ALL": "all", "AVE": "mean", "GTL": "true"}
+    rows = tuple(
+        Row(
+            f"OGD-{variant}",
+            "ogd",
+            tuple(
+                {"benchmark": benchmark, "tasks": 2, "storage": storage, "logits": logits[variant]}
+                for storage in stored
+            ),
+            _cells(cells),
+        )
+        for variant, cells in published.items()
+    )
+    title = f"{benchmark.capitalize()} MNIST: which gradients OGD stores, and how many; task 1 after task 2"
+    columns = tuple(f"{storage} gradients" for storage in stored)
+    return Experiment(f"variants-{benchmark}", "table", "Table 4", title, "first", columns, rows, runs=10)
+
+
+def _split_table(name: str, where: str, partition: str, published: dict[str, str]) -> Experiment:
+    title = f"Split MNIST, 5 tasks ({partition}), one head a task"
+    return _table(name, where, title, {"benchmark": "split", "partition": partition, "tasks": 5}, published)
+
+
+ANGLES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 120, 150, 180)
+HALVES = ("01234/56789", *(f"random:{seed}" for seed in range(1, 5)))
+EPOCHS = (5, 20, 40, 80, 120)
+
+_ALL = (
+    _table(
+        "permuted",
+        "Table 1",
+        "Permuted MNIST, 5 tasks",
+        {"benchmark": "permuted", "tasks": 5},
+        {
+            "mtl": "93.2±1.3 91.5±0.5 91.3±0.7 91.3±0.6 88.4±0.8",
+            "ogd": "79.5±2.3 88.9±0.7 89.6±0.3 91.8±0.9 92.4±1.1",
+            "agem": "85.5±1.7 87.0±1.5 89.6±1.1 91.2±0.8 93.9±1.0",
+            "ewc": "64.5±2.9 77.1±2.3 80.4±2.1 87.9±1.3 93.0±0.5",
+            "sgd": "60.6±4.3 77.6±1.4 79.9±2.1 87.7±2.9 92.4±1.1",
+        },
+    ),
+    _table(
+        "rotated",
+        "Table 2",
+        "Rotated MNIST, 5 tasks (0° to 40°)",
+        {"benchmark": "rotated", "tasks": 5},
+        {
+            "mtl": "92.1±0.9 94.3±0.9 95.2±0.9 93.4±1.1 90.5±1.5",
+            "ogd": "75.6±2.1 86.6±1.3 91.7±1.1 94.3±0.8 93.4±1.1",
+            "agem": "72.6±1.8 84.4±1.6 91.0±1.1 93.9±0.6 94.6±1.1",
+            "ewc": "61.9±2.0 78.1±1.8 89.0±1.6 94.4±0.7 93.9±0.6",
+            "sgd": "62.9±1.0 76.5±1.5 88.6±1.4 95.1±0.5 94.1±1.1",
+        },
+    ),
+    _split_table(
+        "split",
+        "Table 3",
+        "01/23/45/67/89",
+        {
+            "mtl": "99.6±0.2 99.8±0.1 98.8±0.2 98.2±0.4 99.1±0.2",
+            "ogd": "98.6±0.8 99.5±0.1 98.0±0.5 98.8±0.5 99.2±0.3",
+            "agem": "92.9±2.6 96.3±2.1 86.5±1.6 92.3±2.3 99.3±0.2",
+            "ewc": "90.2±5.7 98.9±0.2 91.1±3.5 94.4±2.0 99.3±0.2",
+            "sgd": "88.2±5.9 98.4±0.9 90.3±4.5 95.2±1.0 99.4±0.2",
+        },
+    ),
+    _split_table(
+        "split-2",
+        "Table 5",
+        "random:1",
+        {
+            "mtl": "99.6±0.2 98.5±0.4 97.7±0.4 96.8±1.0 98.7±0.3",
+            "ogd": "99.6±0.4 97.7±0.1 97.3±0.5 98.0±0.9 99.3±0.1",
+            "agem": "99.2±0.6 91.4±3.7 91.4±0.9 87.1±3.9 98.9±0.3",
+            "ewc": "97.0±3.2 92.7±3.8 91.9±5.7 94.3±2.2 99.2±0.6",
+            "sgd": "97.4±2.4 92.2±3.5 89.2±8.6 94.5±1.4 99.1±0.3",
+        },
+    ),
+    _split_table(
+        "split-3",
+        "Table 6",
+        "random:2",
+        {
+            "mtl": "99.4±0.2 99.2±0.3 98.6±0.4 99.7±0.3 98.6±0.5",
+            "ogd": "99.0±0.4 98.6±0.1 98.0±0.2 99.6±0.3 99.6±0.2",
+            "agem": "94.1±2.9 93.8±5.5 90.6±2.2 99.4±0.3 99.4±0.3",
+            "ewc": "94.8±2.9 95.3±3.1 95.5±0.6 99.3±0.2 99.3±0.2",
+            "sgd": "94.6±2.1 96.3±1.2 95.0±1.6 99.3±0.4 99.3±0.2",
+        },
+    ),
+    _split_table(
+        "split-4",
+        "Table 7",
+        "random:3",
+        {
+            "mtl": "98.4±0.2 100.0±0.0 98.6±0.3 99.5±0.2 98.9±0.5",
+            "ogd": "98.1±0.8 99.9±0.1 97.8±0.6 99.4±0.3 99.5±0.3",
+            "agem": "92.1±2.7 93.8±8.2 93.0±3.5 98.6±0.5 99.5±0.3",
+            "ewc": "92.5±2.2 98.1±3.0 94.0±0.9 99.4±0.2 99.5±0.3",
+            "sgd": "89.6±4.4 98.9±1.0 89.1±7.9 98.9±0.7 99.5±0.3",
+        },
+    ),
+    _variants(
+        "rotated",
+        {
+            "ALL": "75.7±2.6 79.9±1.4 86.6±1.0",
+            "AVE": "75.3±2.4 75.5±1.4 77.7±1.6",
+            "GTL": "76.4±2.2 82.9±1.6 87.1±1.1",
+        },
+    ),
+    _variants(
+        "permuted",
+        {
+            "ALL": "87.3±2.8 89.7±1.5 90.5±0.9",
+            "AVE": "86.8±1.4 86.9±1.4 89.4±1.7",
+            "GTL": "86.5±1.5 89.4±1.0 91.4±1.7",
+        },
+    ),
+    Experiment(
+        "curves",
+        "figure",
+        "Figure 2",
+        "Permuted MNIST, 3 tasks: accuracy while training",
+        "final",
+        TASKS[:3],
+        tuple(
+            Row(label, method, ({"benchmark": "permuted", "tasks": 3, "curve_every": 600},))
+            for method, label in LABELS.items()
+        ),
+        runs=10,
+    ),
+    _sweep(
+        "angles",
+        "Figure 3",
+        "Rotated MNIST, 2 tasks: task 1 after task 2, over the angle of task 2",
+        [f"{angle}°" for angle in ANGLES],
+        [{"benchmark": "rotated", "angles": (0, angle)} for angle in ANGLES],
+    ),
+    _sweep(
+        "partitions",
+        "Figure 4",
+        "Split MNIST, 2 tasks: task 1 after task 2, over the partition",
+        HALVES,
+        [{"benchmark": "split", "partition": partition, "tasks": 2} for partition in HALVES],
+    ),
+    _sweep(
+        "epochs",
+        "Figure 5",
+        "Permuted MNIST, 2 tasks: task 1 after task 2, over the epochs a task",
+        [f"{epochs} epochs" for epochs in EPOCHS],
+        [{"benchmark": "permuted", "tasks": 2, "epochs": epochs} for epochs in EPOCHS],
+    ),
+)
+
+EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

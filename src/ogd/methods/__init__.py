@@ -1,0 +1,7 @@
+"""How each method differs from SGD, one small file each."""
+
+from ogd.methods.method import Method
+from ogd.methods.mtl import MTL
+from ogd.methods.sgd import SGD
+
+__all__ = ["MTL", "SGD", "Method"]

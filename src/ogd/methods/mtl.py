@@ -1,0 +1,21 @@
+"""MTL: multi-task learning, which keeps all data; an upper bound rather than a rival."""
+
+from collections.abc import Sequence
+
+from ogd.benchmarks import Task
+from ogd.methods.method import Method
+
+
+class MTL(Method):
+    """Every batch is drawn uniformly from the union of the tasks seen so far.
+
+    It takes as many steps a task as the other methods, so during task t it sees 1/t of that task's data.
+
+    >>> MTL().name
+    'mtl'
+    """
+
+    name = "mtl"
+
+    def examples(self, seen: Sequence[Task]) -> Sequence[Task]:
+        return seen

@@ -1,0 +1,13 @@
+"""SGD: the tasks one after the other, and nothing done against forgetting."""
+
+from ogd.methods.method import Method
+
+
+class SGD(Method):
+    """The untouched base: a lower bound.
+
+    >>> SGD().name
+    'sgd'
+    """
+
+    name = "sgd"

@@ -1,0 +1,26 @@
+"""What was asked, what came out, and what is derived from it. Never imports torch."""
+
+from ogd.records.metrics import (
+    average_accuracy,
+    backward_transfer,
+    final_accuracy,
+    forgetting,
+    forward_transfer,
+)
+from ogd.records.record import Curve, RunRecord, find, read, write
+from ogd.records.request import Request, resolve
+
+__all__ = [
+    "Curve",
+    "Request",
+    "RunRecord",
+    "average_accuracy",
+    "backward_transfer",
+    "final_accuracy",
+    "find",
+    "forgetting",
+    "forward_transfer",
+    "read",
+    "resolve",
+    "write",
+]

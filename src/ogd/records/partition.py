@@ -1,0 +1,71 @@
+"""How classes are dealt out over tasks, as people write it: `01/23/45/67/89`, `0,1/10,11`, `random:3`."""
+
+import random
+from collections.abc import Sequence
+
+Partition = tuple[tuple[int, ...], ...]
+
+
+def parse(text: str, classes: Sequence[int], tasks: int) -> Partition:
+    """Read a partition of `classes`; `random:SEED` deals them out over `tasks` tasks by a named seed.
+
+    >>> parse("01/23/4,5", range(6), 3)
+    ((0, 1), (2, 3), (4, 5))
+    """
+    if text.startswith("random:"):
+        return _dealt(text, classes, tasks)
+    parts = [part.split(",") if "," in part else list(part) for part in text.split("/")]
+    try:
+        return tuple(tuple(int(label) for label in part) for part in parts)
+    except ValueError:
+        raise ValueError(
+            f"partition: cannot read {text!r}; write classes as 01/23/45, as 0,1/10,11 or as random:SEED"
+        ) from None
+
+
+def even(classes: Sequence[int], tasks: int) -> Partition:
+    """Deal the classes out in order, as evenly as can be.
+
+    >>> even(range(10), 2)
+    ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
+    """
+    if tasks > len(classes):
+        raise ValueError(f"tasks: {len(classes)} classes cannot be dealt out over {tasks} tasks")
+    bounds = [len(classes) * t // tasks for t in range(tasks + 1)]
+    return tuple(tuple(classes[a:b]) for a, b in zip(bounds, bounds[1:], strict=False))
+
+
+def check(partition: Partition, classes: Sequence[int], heads: str) -> None:
+    """Raise a ValueError unless every class stands in exactly one task, and each head has a choice to make."""
+    dealt = [label for part in partition for label in part]
+    repeated = sorted({label for label in dealt if dealt.count(label) > 1})
+    missing, unknown = sorted(set(classes) - set(dealt)), sorted(set(dealt) - set(classes))
+    for labels, what in [(repeated, "repeats"), (missing, "misses"), (unknown, "has unknown")]:
+        if labels:
+            noun = "class" if len(labels) == 1 else "classes"
+            raise ValueError(f"partition: {name(partition)} {what} {noun} {', '.join(map(str, labels))}")
+    fewest = 2 if heads == "multi" else 1
+    small = [part for part in partition if len(part) < fewest]
+    if small:
+        raise ValueError(
+            f"partition: each task needs at least {fewest} classes, {name(small)} has {len(small[0])}"
+        )
+
+
+def name(partition: Sequence[Sequence[int]]) -> str:
+    """Write a partition as `parse` reads it.
+
+    >>> name([(0, 1), (2, 10)]), name([(0, 1), (2, 3)])
+    ('0,1/2,10', '01/23')
+    """
+    comma = "," if any(label > 9 for part in partition for label in part) else ""
+    return "/".join(comma.join(map(str, part)) for part in partition)
+
+
+def _dealt(text: str, classes: Sequence[int], tasks: int) -> Partition:
+    seed = text.removeprefix("random:")
+    if not seed.isdecimal():
+        raise ValueError(f"partition: {text!r} needs a whole number for its seed, as in random:3")
+    shuffled = list(classes)
+    random.Random(int(seed)).shuffle(shuffled)
+    return tuple(tuple(sorted(part)) for part in even(shuffled, tasks))

@@ -1,0 +1,166 @@
+"""One JSON file a run: what was asked, what came out, with what versions. docs/records.md describes the schema."""
+
+import json
+import os
+import platform
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ogd.records import request as requests
+from ogd.records.request import Request
+from ogd.version import __version__
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy while training: `accuracy[k][j]` on task j after `steps[k]` steps; None before task j began."""
+
+    steps: list[int]
+    accuracy: list[list[float | None]]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The result of one run; everything shown is derived from records alone."""
+
+    request: Request
+    run: int
+    accuracy: list[list[float]]  # (1 + tasks, tasks), fractions; row i: after i tasks
+    curve: Curve | None
+    seconds: float  # wall time of the whole group of runs
+    lockstep: int  # how many runs that group trained at once
+    environment: dict[str, str | None]
+
+    def path(self, folder: Path) -> Path:
+        return _folder(folder, self.request) / f"run-{self.run}.json"
+
+
+def write(record: RunRecord, folder: Path) -> Path:
+    """Write a record under `folder`, whole or not at all, and return its path."""
+    path = record.path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"schema": SCHEMA, **asdict(record)}, indent=1, allow_nan=False) + "\n"
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)  # mkstemp's 0600 would keep a colleague from reading it
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return path
+
+
+def read(path: Path) -> RunRecord:
+    """Read one record; a file that is not one, or of a schema this version does not know, is a ValueError."""
+    try:
+        return from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is not a usable record: {error}; remove it to run it again") from error
+
+
+def find(folder: Path, request: Request) -> dict[int, RunRecord]:
+    """Return the records of `request` under `folder`, by run."""
+    paths = sorted(_folder(folder, request).glob("run-*.json"))
+    found = {record.run: record for record in map(read, paths)}
+    strangers = [record for record in found.values() if record.request != request]
+    if strangers:
+        raise ValueError(f"{strangers[0].path(folder)} answers another request; remove it to run it again")
+    return found
+
+
+def from_json(value: Any) -> RunRecord:
+    """Check and convert what `json.loads` gave."""
+    if not isinstance(value, dict) or "schema" not in value:
+        raise ValueError("it has no schema number")
+    if value["schema"] != SCHEMA:
+        raise ValueError(f"it has schema {value['schema']!r} and this version of ogd reads {SCHEMA}")
+    request = requests.from_json(value["request"])
+    run, lockstep, seconds = value["run"], value["lockstep"], value["seconds"]
+    if not isinstance(run, int) or run < 0 or not isinstance(lockstep, int) or lockstep < 1:
+        raise ValueError("its run or lockstep is not a number of runs")
+    if not isinstance(seconds, int | float) or seconds < 0:
+        raise ValueError("its seconds are not a time")
+    accuracy = _fractions(value["accuracy"], (request.tasks + 1, request.tasks), "accuracy")
+    return RunRecord(
+        request=request,
+        run=run,
+        accuracy=accuracy.tolist(),
+        curve=_curve(value["curve"], request.tasks),
+        seconds=seconds,
+        lockstep=lockstep,
+        environment=dict(value["environment"]),
+    )
+
+
+@cache
+def environment() -> dict[str, str | None]:
+    """Return what a result may depend on besides the request: versions, machine, commit."""
+    return {
+        "ogd": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("torch", "numpy")},
+        "system": platform.system(),
+        "machine": platform.machine(),
+    }
+
+
+def _folder(folder: Path, request: Request) -> Path:
+    return folder / f"{request.benchmark}-{request.method}-{request.key}"
+
+
+def _fractions(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    array = np.array(value, dtype=np.float64)  # None becomes NaN
+    if array.shape != shape:
+        raise ValueError(f"its {name} is of shape {array.shape}, not {shape}")
+    if np.isnan(array).any() and name == "accuracy" or ((array < 0) | (array > 1)).any():
+        raise ValueError(f"its {name} is not all fractions between 0 and 1")
+    return array
+
+
+def _curve(value: Any, tasks: int) -> Curve | None:
+    if value is None:
+        return None
+    steps = value["steps"]
+    accuracy = _fractions(value["accuracy"], (len(steps), tasks), "curve")
+    return Curve(
+        [int(step) for step in steps],
+        [[None if np.isnan(a) else a for a in row] for row in accuracy.tolist()],
+    )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the checkout this package runs from, with `+` where files differ from it."""
+    here = Path(__file__).resolve().parents[1]
+    if not (here.parents[1] / ".git").exists():
+        return None  # installed, or inside somebody else's checkout
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(here), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--", str(here)) else "")
+    except (OSError, subprocess.SubprocessError):
+        return None

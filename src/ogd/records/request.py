@@ -1,0 +1,165 @@
+"""What is asked of a run: everything its result depends on, but for the run's own number."""
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from ogd import catalogue
+from ogd.data import Dataset
+from ogd.records import partition as partitions
+from ogd.records.partition import Partition
+
+HEADS = ("multi", "single")
+TASKS = 5
+
+
+@dataclass(frozen=True)
+class Request:
+    """One setting of an experiment, resolved and checked; `resolve` makes it from what a user says."""
+
+    benchmark: str
+    method: str
+    tasks: int
+    angles: tuple[float, ...] | None  # rotated
+    partition: Partition | None  # split
+    heads: str | None  # split
+    hidden: tuple[int, ...]
+    epochs: int
+    batch_size: int
+    lr: float
+    seed: int
+    curve_every: int | None  # steps between two points of the training curves
+    data: str
+    data_sha256: str
+
+    @property
+    def key(self) -> str:
+        """A short digest that tells requests apart; a field that is None takes no part in it."""
+        said = {name: value for name, value in asdict(self).items() if value is not None}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        if self.angles is not None:
+            return tuple(f"{angle:g}°" for angle in self.angles)
+        if self.partition is not None:
+            return tuple(partitions.name([part]) for part in self.partition)
+        return tuple(f"task {number}" for number in range(1, self.tasks + 1))
+
+
+def resolve(
+    benchmark: str,
+    method: str,
+    dataset: Dataset,
+    *,
+    tasks: int | None = None,
+    angles: Sequence[float] | None = None,
+    partition: str | None = None,
+    heads: str | None = None,
+    hidden: Sequence[int] = (100, 100),
+    epochs: int = 5,
+    batch_size: int = 10,
+    lr: float = 1e-3,
+    seed: int = 0,
+    curve_every: int | None = None,
+) -> Request:
+    """Resolve what a user says, with the paper's defaults, or raise a ValueError that names the argument.
+
+    >>> from ogd.data import load
+    >>> resolve("rotated", "sgd", load()).angles
+    (0.0, 10.0, 20.0, 30.0, 40.0)
+    """
+    catalogue.check_name("benchmark", benchmark, catalogue.BENCHMARKS)
+    catalogue.check_name("method", method, catalogue.METHODS)
+    at_least(1, tasks=tasks, epochs=epochs, batch_size=batch_size, curve_every=curve_every)
+    at_least(0, seed=seed)
+    if not hidden or min(hidden) < 1:
+        raise ValueError(f"hidden: give at least one layer of at least one unit, not {tuple(hidden)}")
+    if not (math.isfinite(lr) and lr > 0):
+        raise ValueError(f"lr: must be a positive number, not {lr}")
+    _belongs("angles", angles, benchmark, "rotated")
+    _belongs("partition", partition, benchmark, "split")
+    _belongs("heads", heads, benchmark, "split")
+    turned, dealt = None, None
+    if benchmark == "rotated":
+        turned = resolve_angles(tasks, angles)
+        tasks = len(turned)
+    elif benchmark == "split":
+        heads = heads or "multi"
+        dealt = resolve_partition(tasks, partition, heads, dataset.classes)
+        tasks = len(dealt)
+    return Request(
+        benchmark=benchmark,
+        method=method,
+        tasks=tasks or TASKS,
+        angles=turned,
+        partition=dealt,
+        heads=heads,
+        hidden=tuple(hidden),
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=float(lr),
+        seed=seed,
+        curve_every=curve_every,
+        data=dataset.name,
+        data_sha256=dataset.sha256,
+    )
+
+
+def from_json(value: Any) -> Request:
+    """Read a request out of a record; raise a ValueError that says what is wrong with it."""
+    if not isinstance(value, dict):
+        raise ValueError("its request is not an object")
+    names = {field.name for field in fields(Request)}
+    if set(value) != names:
+        raise ValueError(f"its request differs in {', '.join(sorted(set(value) ^ names))}")
+    return Request(**{name: _frozen(part) for name, part in value.items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+
+
+def resolve_angles(tasks: int | None, angles: Sequence[float] | None) -> tuple[float, ...]:
+    """Return the angles of Rotated's tasks: 0, 10, 20, … unless given."""
+    at_least(1, tasks=tasks)
+    if angles is None:
+        return tuple(10.0 * t for t in range(tasks or TASKS))
+    if len(angles) == 0 or not all(math.isfinite(angle) for angle in angles):
+        raise ValueError(f"angles: give at least one finite number of degrees, not {list(angles)}")
+    if tasks is not None and tasks != len(angles):
+        raise ValueError(f"angles: {len(angles)} angles do not make {tasks} tasks; leave out one of the two")
+    return tuple(float(angle) for angle in angles)
+
+
+def resolve_partition(tasks: int | None, text: str | None, heads: str, classes: Sequence[int]) -> Partition:
+    """Return the classes of Split's tasks: dealt out in order and evenly unless given."""
+    at_least(1, tasks=tasks)
+    catalogue.check_name("heads", heads, HEADS)
+    if text is None:
+        dealt = partitions.even(classes, tasks or TASKS)
+    else:
+        dealt = partitions.parse(text, classes, tasks or TASKS)
+    if tasks is not None and tasks != len(dealt):
+        raise ValueError(f"partition: {text} makes {len(dealt)} tasks, not {tasks}; leave out one of the two")
+    partitions.check(dealt, classes, heads)
+    return dealt
+
+
+def at_least(least: int, **arguments: int | None) -> None:
+    """Raise a ValueError that names the argument which is not a whole number of at least `least`."""
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{name}: must be a whole number, not {value!r}")
+        if value < least:
+            raise ValueError(f"{name}: must be at least {least}, not {value}")
+
+
+def _belongs(argument: str, value: object, benchmark: str, owner: str) -> None:
+    if value is not None and benchmark != owner:
+        raise ValueError(f"{argument}: is for benchmark {owner!r}, not {benchmark!r}")

@@ -1,0 +1,82 @@
+"""Tasks → batches: which examples each run sees, in which order."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ogd import seeds
+from ogd.benchmarks import Task
+from ogd.benchmarks.task import draw
+
+CHUNK = 16  # steps whose examples are gathered at once: enough to hide Python, few enough to stay in cache
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's examples: inputs, one-hot targets, and 0 or −∞ for each logit inside or outside the head."""
+
+    x: Tensor  # (R, B, d)
+    target: Tensor  # (R, B, C)
+    head: Tensor | None  # (C,) or (R, B, C); None: all logits
+
+
+def order(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> Tensor:
+    """Return n of `total` examples in random order for each run, (R, n), without repetition."""
+    return torch.stack([torch.randperm(total, generator=seeds.generator(seed, r, purpose))[:n] for r in runs])
+
+
+def batches(
+    tasks: Sequence[Task], index: Tensor, columns: Sequence[Tensor | None], outputs: int, size: int
+) -> Iterator[Batch]:
+    """Yield batches of `size`; `index` (R, n) counts through the training examples of `tasks`, end to end."""
+    ends = torch.tensor([len(task.train) for task in tasks]).cumsum(0)
+    one_hot, heads = torch.eye(outputs), [head(task, outputs) for task in tasks]
+    for start in range(0, index.shape[1], CHUNK * size):
+        chunk = index[:, start : start + CHUNK * size].contiguous()
+        if len(tasks) == 1:
+            x, y = draw(tasks[0].train, chunk, columns[0]), tasks[0].train.y[chunk]
+            mask = heads[0]
+        else:
+            x, y, mask = _mixed(tasks, chunk, columns, heads, ends)
+        target = one_hot[y]
+        for a in range(0, chunk.shape[1], size):
+            b = slice(a, a + size)
+            yield Batch(x[:, b], target[:, b], mask[:, b] if mask is not None and mask.ndim == 3 else mask)
+
+
+def head(task: Task, outputs: int) -> Tensor | None:
+    """Return what is added to the logits so that the softmax runs over the task's classes only: 0 or −∞."""
+    if task.classes is None:
+        return None
+    bias = torch.full((outputs,), -torch.inf)
+    bias[list(task.classes)] = 0
+    return bias
+
+
+def _mixed(
+    tasks: Sequence[Task],
+    index: Tensor,
+    columns: Sequence[Tensor | None],
+    heads: Sequence[Tensor | None],
+    ends: Tensor,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gather examples of several tasks, each under its own task's permutation and head."""
+    owner = torch.bucketize(index, ends, right=True)  # (R, n): whose example it is
+    x = torch.empty(*index.shape, tasks[0].train.x.shape[1])
+    y = torch.empty_like(index)
+    for t, task in enumerate(tasks):
+        mine = owner == t
+        local = index[mine] - (ends[t] - len(task.train))
+        rows = task.train.x.index_select(0, local)
+        order_of_columns = columns[t]
+        if order_of_columns is not None:
+            rows = rows.gather(1, order_of_columns[mine.nonzero()[:, 0]])
+        x[mine] = rows
+        y[mine] = task.train.y[local]
+    if all(bias is None for bias in heads):
+        return x, y, None
+    width = next(len(bias) for bias in heads if bias is not None)
+    table = torch.stack([torch.zeros(width) if bias is None else bias for bias in heads])  # (tasks, C)
+    return x, y, table[owner]

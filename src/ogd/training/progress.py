@@ -1,0 +1,101 @@
+"""Progress with time left: a bar in a terminal, plain lines elsewhere, nothing for what is over in two seconds."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+PATIENCE = 2.0  # seconds before anything is shown
+INTERVAL = 10.0  # seconds between two plain lines
+
+
+class Reporter(Protocol):
+    """What the loop tells while it works."""
+
+    def start(self, total: int) -> None: ...
+
+    def advance(self, done: int, note: str) -> None: ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def start(self, total: int) -> None:
+        pass
+
+    def advance(self, done: int, note: str) -> None:
+        pass
+
+
+class Display:
+    """Shows progress on standard error; `title` is what is running. Use it in a `with` statement."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.console = Console(stderr=True)
+        self.bar: Progress | None = None
+        self.shown: TaskID | None = None
+        self.total, self.done = 0, 0
+        self.began = self.last_line = time.monotonic()
+
+    def __enter__(self) -> "Display":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def start(self, total: int) -> None:
+        self.total, self.done = total, 0
+        self.began = self.last_line = time.monotonic()
+
+    def advance(self, done: int, note: str) -> None:
+        self.done += done
+        now = time.monotonic()
+        if now - self.began < PATIENCE:
+            return
+        if self.console.is_terminal:
+            self._draw(note)
+        elif now - self.last_line >= INTERVAL:
+            self.last_line = now
+            left = (now - self.began) * (self.total - self.done) / self.done
+            share = self.done / self.total
+            print(f"{self.title}: {note}, {share:.0%}, {clock(left)} left", file=sys.stderr, flush=True)
+
+    def _draw(self, note: str) -> None:
+        if self.bar is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+            left = TextColumn("left")
+            self.bar = Progress(
+                *columns,
+                TimeElapsedColumn(),
+                TextColumn("·"),
+                TimeRemainingColumn(),
+                left,
+                console=self.console,
+                transient=True,
+                refresh_per_second=4,
+            )
+            self.shown = self.bar.add_task(self.title, total=self.total)
+            self.bar.start()
+        assert self.shown is not None
+        self.bar.update(self.shown, completed=self.done, description=f"{self.title}: {note}")
+
+
+def clock(seconds: float) -> str:
+    """Write a time as people read it.
+
+    >>> clock(75), clock(3700)
+    ('1:15', '1:01:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
