@@ -17,13 +17,21 @@ from types import ModuleType
 
 from ogd.version import __version__
 
-_ROOMS = ("benchmarks", "data", "experiments", "methods", "models", "records", "reporting", "training")
-
-__all__ = ["__version__", *_ROOMS]
+__all__ = [
+    "__version__",
+    "benchmarks",
+    "data",
+    "experiments",
+    "methods",
+    "models",
+    "records",
+    "reporting",
+    "training",
+]
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name in _ROOMS:  # imported on first use, so that `ogd --help` need not wait for torch
+    if name in __all__:  # imported on first use, so that `ogd --help` need not wait for torch
         return importlib.import_module(f"ogd.{name}")
     raise AttributeError(f"module 'ogd' has no attribute {name!r}")
 

@@ -27,9 +27,7 @@ BENCHMARKS = {
 
 METHODS = {
     "sgd": Entry("one task after the other, nothing done against forgetting", "ogd.methods.sgd:SGD"),
-    "mtl": Entry(
-        "every batch from all tasks seen so far; an upper bound, not a rival", "ogd.methods.mtl:MTL"
-    ),
+    "mtl": Entry("every batch from all tasks seen so far; an upper bound, not a rival", "ogd.methods.mtl:MTL"),
 }
 
 DATASETS = {

@@ -36,11 +36,9 @@ def from_datasets(
     made = []
     for number, (pair, name, head) in enumerate(zip(tasks, named, heads, strict=True), 1):
         if not isinstance(pair, Sequence) or len(pair) != 2 or any(isinstance(part, Tensor) for part in pair):
-            raise ValueError(
-                f"tasks: task {number} is not a (train, test) pair of Datasets or (x, y) tensors"
-            )
+            raise ValueError(f"tasks: task {number} is not a (train, test) pair of Datasets or (x, y) tensors")
         train, test = (
-            _examples(part, f"task {number}'s {what}") for part, what in zip(pair, ("train", "test"))
+            _examples(part, f"task {number}'s {what}") for part, what in zip(pair, ("train", "test"), strict=True)
         )
         made.append(Task(name, train, test, None if head is None else tuple(head)))
     return _benchmark(made)
@@ -56,9 +54,7 @@ def _examples(source: Source, where: str) -> Examples:
     else:
         x, y = source
     if len(x) != len(y) or y.ndim != 1 or len(y) == 0:
-        raise ValueError(
-            f"tasks: {where} data need one label an input, not {tuple(x.shape)} and {tuple(y.shape)}"
-        )
+        raise ValueError(f"tasks: {where} data need one label an input, not {tuple(x.shape)} and {tuple(y.shape)}")
     if y.is_floating_point() or int(y.min()) < 0:
         raise ValueError(f"tasks: {where} labels must be whole numbers from 0")
     x = x.float().flatten(1)

@@ -20,9 +20,7 @@ class PermutedTask(Task):
 
     def columns(self, runs: Sequence[int]) -> Tensor:
         d, purpose = self.train.x.shape[1], f"permutation/{self.number}"
-        return torch.stack(
-            [torch.randperm(d, generator=seeds.generator(self.seed, r, purpose)) for r in runs]
-        )
+        return torch.stack([torch.randperm(d, generator=seeds.generator(self.seed, r, purpose)) for r in runs])
 
 
 def permuted(tasks: int = 5, *, seed: int = 0, dataset: data.Dataset | None = None) -> Benchmark:

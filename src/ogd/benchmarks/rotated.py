@@ -22,9 +22,7 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
     height, width = images.shape[-2:]
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     # affine_grid scales both axes to [−1, 1]: the off-diagonal terms carry the aspect ratio
-    theta = torch.tensor(
-        [[cos, -sin * height / width, 0], [sin * width / height, cos, 0]], dtype=images.dtype
-    )
+    theta = torch.tensor([[cos, -sin * height / width, 0], [sin * width / height, cos, 0]], dtype=images.dtype)
     grid = F.affine_grid(theta[None], [1, 1, height, width], align_corners=False)
     return F.grid_sample(images[None], grid, mode="bilinear", padding_mode="zeros", align_corners=False)[0]
 

@@ -22,16 +22,22 @@ MNIST_SHA256 = {
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """Labelled images: `train_images` (n, height, width) and `train_labels` (n,), and the same for the test."""
 
     name: str
+    sha256: str  # of the four decompressed files' digests; tells data sets apart
     train_images: Bytes
     train_labels: Bytes
     test_images: Bytes
     test_labels: Bytes
-    sha256: str  # of the four decompressed files' digests: what a record says the data were
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dataset) and other.sha256 == self.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
 
     @property
     def classes(self) -> tuple[int, ...]:
@@ -68,11 +74,10 @@ def _read_folder(name: str, folder: Path, checksums: dict[str, str]) -> Dataset:
         raw = idx.read(path)
         digests.append(hashlib.sha256(raw).hexdigest())
         if checksums and digests[-1] != checksums[path.name]:
-            raise ValueError(
-                f"data: {path} is damaged: its SHA-256 is not MNIST's; install the package again"
-            )
+            raise ValueError(f"data: {path} is damaged: its SHA-256 is not MNIST's; install the package again")
         arrays.append(idx.parse(raw, path, rank))
-    dataset = Dataset(name, *arrays, sha256=hashlib.sha256("".join(digests).encode()).hexdigest())
+    sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
+    dataset = Dataset(name, sha256, *arrays)
     _check(dataset, folder)
     return dataset
 
@@ -82,14 +87,10 @@ def _find(folder: Path, part: str, content: str) -> Path:
     parts = (part, "test") if part == "t10k" else (part,)
     found = sorted(path for p in parts for path in folder.glob(f"*{p}-{content}[-.]idx*"))
     if not found:
-        raise ValueError(
-            f"data: {folder} has no {part}-{content}-idx{3 if content == 'images' else 1}-ubyte[.gz]"
-        )
+        raise ValueError(f"data: {folder} has no {part}-{content}-idx{3 if content == 'images' else 1}-ubyte[.gz]")
     plain = [path for path in found if path.suffix != ".gz"]
     if len(found) - len(plain) > 1 or len(plain) > 1:
-        raise ValueError(
-            f"data: {folder} has several {part} {content}: {', '.join(path.name for path in found)}"
-        )
+        raise ValueError(f"data: {folder} has several {part} {content}: {', '.join(path.name for path in found)}")
     return (plain or found)[0]
 
 

@@ -24,9 +24,7 @@ def read(path: Path) -> bytes:
 def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np.uint8]:
     """Return the array in `content`; `path` is for the messages, `rank` the number of axes it must have."""
     if len(content) < 4:
-        raise ValueError(
-            f"data: {path} is not an IDX file: it has {len(content)} bytes, too few for a header"
-        )
+        raise ValueError(f"data: {path} is not an IDX file: it has {len(content)} bytes, too few for a header")
     zeros, kind, axes = struct.unpack(">HBB", content[:4])
     if zeros != 0 or kind != UNSIGNED_BYTE:
         raise ValueError(

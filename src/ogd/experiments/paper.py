@@ -38,17 +38,15 @@ class Experiment:
     kind: str  # "table" or "figure"
     where: str  # in the paper
     title: str
-    value: (
-        str  # what a cell is: "final" accuracy on each task, or accuracy on the "first" task after the last
-    )
+    value: str  # what a cell is: "final" accuracy on each task, or accuracy on the "first" task after the last
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     runs: int
     profile: str = "the paper's scale"
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(row.method for row in self.rows))
+    def with_rows(self, rows: tuple[Row, ...], runs: int | None) -> "Experiment":
+        """Return the experiment with only these rows, and this number of runs unless it is None."""
+        return replace(self, rows=rows, runs=runs or self.runs)
 
 
 def quick(experiment: Experiment) -> Experiment:
@@ -57,8 +55,7 @@ def quick(experiment: Experiment) -> Experiment:
     Learning rate × steps is the paper's, and so, nearly, are the numbers.
     """
     rows = tuple(
-        replace(row, settings=tuple(_quick_setting(setting) for setting in row.settings))
-        for row in experiment.rows
+        replace(row, settings=tuple(_quick_setting(setting) for setting in row.settings)) for row in experiment.rows
     )
     return replace(experiment, rows=rows, runs=2, profile="quick profile: 1/5 of the epochs at 5 × the lr")
 
@@ -115,7 +112,7 @@ def _split_table(name: str, where: str, partition: str, published: dict[str, str
 
 ANGLES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 120, 150, 180)
 HALVES = ("01234/56789", *(f"random:{seed}" for seed in range(1, 5)))
-EPOCHS = (5, 20, 40, 80, 120)
+EPOCHS = (20, 40, 80, 120)
 
 _ALL = (
     _table(

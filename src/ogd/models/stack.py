@@ -10,6 +10,7 @@ and a step is one in-place product W ← W − η δᵀ a, which never forms the
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -66,9 +67,7 @@ class StackedMLP(nn.Module):
         inputs, last = [], len(self.weights) - 1
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             inputs.append(x)
-            x = torch.bmm(x, weight.mT).add_(
-                bias[:, None]
-            )  # on the CPU faster than baddbmm with a broadcast bias
+            x = torch.bmm(x, weight.mT).add_(bias[:, None])  # on the CPU faster than baddbmm with a broadcast bias
             if i < last:
                 x.relu_()
         return inputs, x
@@ -128,7 +127,7 @@ def mlp(sizes: Sequence[int] = PAPER) -> nn.Sequential:
     )
     """
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+    for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -136,7 +135,7 @@ def mlp(sizes: Sequence[int] = PAPER) -> nn.Sequential:
 def _linear_layers(sizes: Sequence[int], generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
     """Draw weights and biases as nn.Linear does: both uniform within ±1/√in."""
     layers = []
-    for inputs, outputs in zip(sizes, sizes[1:], strict=False):
+    for inputs, outputs in pairwise(sizes):
         bound = inputs**-0.5
         weight = torch.empty(outputs, inputs).uniform_(-bound, bound, generator=generator)
         layers.append((weight, torch.empty(outputs).uniform_(-bound, bound, generator=generator)))

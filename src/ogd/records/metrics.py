@@ -23,7 +23,7 @@ def average_accuracy(a: npt.ArrayLike) -> Array:
     >>> float(average_accuracy([[0.5, 0.5], [1.0, 0.5], [0.7, 0.9]]))
     0.8
     """
-    return final_accuracy(a).mean(-1)
+    return _mean(final_accuracy(a))
 
 
 def forgetting(a: npt.ArrayLike) -> Array:
@@ -55,4 +55,4 @@ def _checked(a: npt.ArrayLike) -> Array:
 
 
 def _mean(values: Array) -> Array:
-    return values.mean(-1) if values.shape[-1] else np.full(values.shape[:-1], np.nan)
+    return np.asarray(values.mean(-1) if values.shape[-1] else np.full(values.shape[:-1], np.nan))

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 Partition = tuple[tuple[int, ...], ...]
 
@@ -32,7 +33,7 @@ def even(classes: Sequence[int], tasks: int) -> Partition:
     if tasks > len(classes):
         raise ValueError(f"tasks: {len(classes)} classes cannot be dealt out over {tasks} tasks")
     bounds = [len(classes) * t // tasks for t in range(tasks + 1)]
-    return tuple(tuple(classes[a:b]) for a, b in zip(bounds, bounds[1:], strict=False))
+    return tuple(tuple(classes[a:b]) for a, b in pairwise(bounds))
 
 
 def check(partition: Partition, classes: Sequence[int], heads: str) -> None:
@@ -47,9 +48,7 @@ def check(partition: Partition, classes: Sequence[int], heads: str) -> None:
     fewest = 2 if heads == "multi" else 1
     small = [part for part in partition if len(part) < fewest]
     if small:
-        raise ValueError(
-            f"partition: each task needs at least {fewest} classes, {name(small)} has {len(small[0])}"
-        )
+        raise ValueError(f"partition: each task needs at least {fewest} classes, {name(small)} has {len(small[0])}")
 
 
 def name(partition: Sequence[Sequence[int]]) -> str:

@@ -48,7 +48,7 @@ def write(record: RunRecord, folder: Path) -> Path:
     """Write a record under `folder`, whole or not at all, and return its path."""
     path = record.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"schema": SCHEMA, **asdict(record)}, indent=1, allow_nan=False) + "\n"
+    text = json.dumps(to_json(record), allow_nan=False) + "\n"
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -79,6 +79,10 @@ def find(folder: Path, request: Request) -> dict[int, RunRecord]:
     if strangers:
         raise ValueError(f"{strangers[0].path(folder)} answers another request; remove it to run it again")
     return found
+
+
+def to_json(record: RunRecord) -> dict[str, Any]:
+    return {"schema": SCHEMA, **asdict(record)}
 
 
 def from_json(value: Any) -> RunRecord:
@@ -126,7 +130,7 @@ def _fractions(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray[Any,
     array = np.array(value, dtype=np.float64)  # None becomes NaN
     if array.shape != shape:
         raise ValueError(f"its {name} is of shape {array.shape}, not {shape}")
-    if np.isnan(array).any() and name == "accuracy" or ((array < 0) | (array > 1)).any():
+    if (np.isnan(array).any() and name == "accuracy") or ((array < 0) | (array > 1)).any():
         raise ValueError(f"its {name} is not all fractions between 0 and 1")
     return array
 

@@ -135,16 +135,22 @@ def resolve_angles(tasks: int | None, angles: Sequence[float] | None) -> tuple[f
     return tuple(float(angle) for angle in angles)
 
 
-def resolve_partition(tasks: int | None, text: str | None, heads: str, classes: Sequence[int]) -> Partition:
+def resolve_partition(
+    tasks: int | None, given: str | Partition | None, heads: str, classes: Sequence[int]
+) -> Partition:
     """Return the classes of Split's tasks: dealt out in order and evenly unless given."""
     at_least(1, tasks=tasks)
     catalogue.check_name("heads", heads, HEADS)
-    if text is None:
+    if given is None:
         dealt = partitions.even(classes, tasks or TASKS)
+    elif isinstance(given, str):
+        dealt = partitions.parse(given, classes, tasks or TASKS)
     else:
-        dealt = partitions.parse(text, classes, tasks or TASKS)
+        dealt = given
     if tasks is not None and tasks != len(dealt):
-        raise ValueError(f"partition: {text} makes {len(dealt)} tasks, not {tasks}; leave out one of the two")
+        raise ValueError(
+            f"partition: {partitions.name(dealt)} makes {len(dealt)} tasks, not {tasks}; leave out one of the two"
+        )
     partitions.check(dealt, classes, heads)
     return dealt
 

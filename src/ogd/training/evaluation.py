@@ -14,13 +14,9 @@ from ogd.training.batches import head
 BATCH = 1000
 
 
-def evaluate(
-    model: StackedMLP, tasks: Sequence[Task], columns: Sequence[Tensor | None]
-) -> npt.NDArray[np.float64]:
+def evaluate(model: StackedMLP, tasks: Sequence[Task], columns: Sequence[Tensor | None]) -> npt.NDArray[np.float64]:
     """Return the accuracy (R, tasks), a fraction, of every run on every task's whole test set."""
-    return np.stack(
-        [_accuracy(model, task, order) for task, order in zip(tasks, columns, strict=True)], axis=1
-    )
+    return np.stack([_accuracy(model, task, order) for task, order in zip(tasks, columns, strict=True)], axis=1)
 
 
 @torch.no_grad()
@@ -32,7 +28,7 @@ def _accuracy(model: StackedMLP, task: Task, columns: Tensor | None) -> npt.NDAr
         first = first.gather(2, inverse)
     rest = list(zip(model.weights, model.biases, strict=True))[1:]
     right = torch.zeros(len(model.runs), dtype=torch.long)
-    for x, y in zip(task.test.x.split(BATCH), task.test.y.split(BATCH), strict=True):
+    for x, y in zip(torch.split(task.test.x, BATCH), torch.split(task.test.y, BATCH), strict=True):
         z = torch.matmul(x.to(first.dtype), first.mT) + model.biases[0][:, None]  # (R, B, out)
         for weight, b in rest:
             z = torch.baddbmm(b[:, None], z.relu_(), weight.mT)

@@ -150,9 +150,7 @@ def _check_finite(model: StackedMLP, where: str) -> None:
     finite = torch.stack([w.flatten(1).isfinite().all(1) for w in model.parameters()]).all(0)  # (R,)
     if not finite.all():
         runs = [run for run, good in zip(model.runs, finite.tolist(), strict=True) if not good]
-        raise Diverged(
-            f"the weights of run {', '.join(map(str, runs))} are not finite: {where}; lower the lr"
-        )
+        raise Diverged(f"the weights of run {', '.join(map(str, runs))} are not finite: {where}; lower the lr")
 
 
 def _check(

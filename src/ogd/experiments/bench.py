@@ -1,0 +1,88 @@
+"""This machine's speed, as ratios measured side by side in one process."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from ogd.benchmarks import Examples, Task
+from ogd.methods import SGD
+from ogd.models import PAPER, StackedMLP, mlp
+from ogd.training.batches import batches, order
+from ogd.training.loop import step
+from ogd.training.progress import Display
+
+BATCH, RUNS, STEPS, REPEATS = 10, 10, 320, 9
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One measured ratio: the median over interleaved repeats, and the smallest and largest of them."""
+
+    key: str
+    median: float
+    low: float
+    high: float
+    meaning: str
+
+
+def measure(repeats: int = REPEATS) -> list[Ratio]:
+    """Measure every ratio on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with Display("bench") as display:
+            display.start(repeats)
+            return [lockstep_sgd_speedup(repeats, lambda: display.advance(1, "lockstep_sgd_speedup"))]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def lockstep_sgd_speedup(repeats: int = REPEATS, tick: Callable[[], None] = lambda: None) -> Ratio:
+    """Run-steps a second of SGD on a stack of 10 runs, over those of the plain PyTorch loop for one run."""
+    slow, fast = _plain_loop(), _lockstep()
+    ratios = []
+    slow()
+    fast()
+    for _ in range(repeats):
+        ratios.append(RUNS * slow() / fast())
+        tick()
+    meaning = f"SGD, {RUNS} runs in lockstep, against the plain PyTorch loop for one run (run-steps a second)"
+    return Ratio("lockstep_sgd_speedup", statistics.median(ratios), min(ratios), max(ratios), meaning)
+
+
+def _plain_loop() -> Callable[[], float]:
+    """What anyone would write: zero_grad, forward, cross_entropy, backward, step."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x, y = torch.rand(STEPS * BATCH, PAPER[0]), torch.randint(PAPER[-1], (STEPS * BATCH,))
+
+    def steps() -> float:
+        began = time.perf_counter()
+        for a in range(0, len(y), BATCH):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[a : a + BATCH]), y[a : a + BATCH]).backward()
+            optimizer.step()
+        return time.perf_counter() - began
+
+    return steps
+
+
+def _lockstep() -> Callable[[], float]:
+    """The laboratory's own loop, drawing its examples at random from 60,000 as it does there."""
+    n = 60_000
+    examples = Examples(torch.rand(n, PAPER[0]), torch.randint(PAPER[-1], (n,)))
+    task = Task("random", examples, examples)
+    model, method = StackedMLP(runs=RUNS), SGD()
+    index = order(0, model.runs, "bench", n, STEPS * BATCH)
+
+    def steps() -> float:
+        began = time.perf_counter()
+        for batch in batches([task], index, [None], PAPER[-1], BATCH):
+            step(model, method, batch, 1e-3)
+        return time.perf_counter() - began
+
+    return steps

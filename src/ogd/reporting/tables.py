@@ -1,0 +1,128 @@
+"""Records → tables. Redrawing a table never retrains, and nothing here imports torch."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from ogd.experiments.paper import Experiment, Row
+from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text: what it shows, its columns, and groups of lines that belong together."""
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    groups: tuple[tuple[tuple[str, ...], ...], ...]
+
+    def show(self) -> None:
+        """Print the table; where standard output is no terminal, wide enough for all columns."""
+        console = Console() if sys.stdout.isatty() else Console(width=200)
+        console.print(self._rich())
+
+    def _rich(self) -> RichTable:
+        """Return the table for a terminal."""
+        table = RichTable(
+            title=self.title,
+            caption=self.caption,
+            box=box.SIMPLE_HEAD,
+            title_justify="left",
+            caption_justify="left",
+        )
+        for number, column in enumerate(self.columns):
+            table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+        for group in self.groups:
+            for number, line in enumerate(group):
+                table.add_row(*line, end_section=len(group) > 1 and number == len(group) - 1)
+        return table
+
+    def markdown(self) -> str:
+        """Return the table for a document."""
+        lines = [
+            self.columns,
+            tuple("---" for _ in self.columns),
+            *(line for group in self.groups for line in group),
+        ]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def comparison(experiment: Experiment, answers: Sequence[tuple[Row, list[list[RunRecord]]]]) -> Table:
+    """Set ours beside the paper's: mean ± sample standard deviation over runs, and the difference of the means."""
+    averaged = experiment.value == "final"
+    columns = ("", "", *experiment.columns, *(["average"] if averaged else []))
+    groups = []
+    for row, found in answers:
+        values = _values(experiment, found)  # (runs, columns)
+        paper = np.array([cell.mean for cell in row.published])
+        if averaged:
+            values = np.concatenate([values, values.mean(1, keepdims=True)], 1)
+            paper = np.append(paper, paper.mean()) if paper.size else paper
+        lines = [(row.label, "ours", *(mean_std(column) for column in values.T))]
+        if row.published:
+            published = [f"{cell.mean:.1f} ± {cell.std:.1f}" for cell in row.published]
+            average = [f"{paper[-1]:.1f}"] if averaged else []
+            lines += [
+                ("", "paper", *published, *average),
+                ("", "difference", *(f"{gap:+.1f}" for gap in values.mean(0) - paper)),
+            ]
+        groups.append(tuple(lines))
+    what = "on each task after the last" if averaged else "on task 1 after the last task"
+    runs = f"{experiment.runs} run" + ("s" if experiment.runs > 1 else "")
+    caption = f"Accuracy (%) {what}, mean ± sample std over {runs}; {experiment.profile}."
+    return Table(f"{experiment.where}. {experiment.title}", caption, columns, tuple(groups))
+
+
+def overview(answers: Sequence[list[RunRecord]]) -> Table:
+    """Summarise one benchmark: a line a method, a column a task, and two metrics; one list of runs a method."""
+    request, runs = answers[0][0].request, len(answers[0])
+    groups = []
+    for records in answers:
+        a = matrices(records)
+        cells = [mean_std(column) for column in 100 * final_accuracy(a).T]
+        cells += [mean_std(100 * average_accuracy(a)), mean_std(100 * forgetting(a))]
+        groups.append(((records[0].request.method, *cells),))
+    caption = f"Accuracy (%) on each task after the last, mean ± sample std over {runs} run{'s' if runs > 1 else ''}."
+    columns = ("method", *request.task_names, "average", "forgetting")
+    return Table(f"{request.benchmark}, {request.tasks} tasks, {request.data}", caption, columns, tuple(groups))
+
+
+def speeds(ratios: Sequence[Mapping[str, Any]]) -> Table:
+    """Lay out what `ogd bench` measured."""
+    lines = [(r["key"], f"{r['median']:.2f} ×", f"{r['low']:.2f} … {r['high']:.2f}", r["meaning"]) for r in ratios]
+    caption = "Each the median of interleaved repeats in one process, on one thread."
+    return Table("This machine's speed", caption, ("ratio", "median", "spread", "what it is"), (tuple(lines),))
+
+
+def matrices(records: Sequence[RunRecord]) -> Array:
+    """Stack the accuracy matrices of several runs: (runs, 1 + tasks, tasks)."""
+    return np.array([record.accuracy for record in records])
+
+
+def mean_std(values: npt.ArrayLike) -> str:
+    """Write percentages as mean ± sample standard deviation, without the latter for a single run.
+
+    >>> mean_std([58.0, 60.0]), mean_std([58.0]), mean_std([float("nan")])
+    ('59.0 ± 1.4', '58.0', '–')
+    """
+    array: np.ndarray[Any, np.dtype[np.float64]] = np.asarray(values, dtype=np.float64)
+    if np.isnan(array).any():
+        return "–"
+    return f"{array.mean():.1f}" + (f" ± {array.std(ddof=1):.1f}" if len(array) > 1 else "")
+
+
+def _values(experiment: Experiment, found: list[list[RunRecord]]) -> Array:
+    """Return percentages (runs, columns)."""
+    if experiment.value == "final":
+        return 100 * final_accuracy(matrices(found[0]))
+    return 100 * np.stack([final_accuracy(matrices(records))[:, 0] for records in found], 1)
