@@ -51,9 +51,13 @@ class Benchmark:
         return f"Benchmark({self.name}: {names}; {self.inputs} inputs, {self.outputs} outputs)"
 
 
-def draw(source: Examples, index: Tensor, columns: Tensor | None = None) -> Tensor:
-    """Return each run's inputs: x[r, i] = source.x[index[r, i], columns[r]], for index (R, n) and columns (R, d)."""
-    x = source.x.index_select(0, index.reshape(-1)).view(*index.shape, -1)  # (R, n, d)
+def draw(source: Examples, index: Tensor, columns: Tensor | None, out: Tensor) -> Tensor:
+    """Return each run's inputs: x[r, i] = source.x[index[r, i], columns[r]], for index (R, n) and columns (R, d).
+
+    `out` (≥ R·n, d) takes the rows: a fresh tensor of this size would cost more in page faults than the copy.
+    """
+    n, d = index.numel(), source.x.shape[1]
+    x = torch.index_select(source.x, 0, index.reshape(-1), out=out[:n]).view(*index.shape, d)  # (R, n, d)
     return x if columns is None else x.gather(2, columns[:, None].expand_as(x))
 
 

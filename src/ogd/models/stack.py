@@ -54,18 +54,19 @@ class StackedMLP(nn.Module):
         layers = range(len(self.sizes) - 1)
         self.weights = nn.ParameterList(torch.stack([d[i][0] for d in drawn]).to(dtype) for i in layers)
         self.biases = nn.ParameterList(torch.stack([d[i][1] for d in drawn]).to(dtype) for i in layers)
+        self.layers = list(zip(self.weights, self.biases, strict=True))  # a ParameterList is slow to walk
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (R, B, out) of inputs (R, B, in), or of (B, in) shown to every run."""
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+        for i, (weight, bias) in enumerate(self.layers):
             x = (x.relu() if i else x) @ weight.mT + bias[:, None]
         return x
 
     @torch.no_grad()
     def activations(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """Return each layer's inputs and the logits, for `backward`."""
-        inputs, last = [], len(self.weights) - 1
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+        inputs, last = [], len(self.layers) - 1
+        for i, (weight, bias) in enumerate(self.layers):
             inputs.append(x)
             x = torch.bmm(x, weight.mT).add_(bias[:, None])  # on the CPU faster than baddbmm with a broadcast bias
             if i < last:
@@ -76,7 +77,8 @@ class StackedMLP(nn.Module):
     def backward(self, inputs: list[Tensor], delta: Tensor) -> Factors:
         """Return the gradient of a loss, given its gradient `delta` (R, B, out) with respect to the logits."""
         deltas = [delta]
-        for a, weight in zip(inputs[:0:-1], reversed(self.weights), strict=False):
+        for i in range(len(self.layers) - 1, 0, -1):
+            weight, a = self.layers[i][0], inputs[i]
             delta = torch.ops.aten.threshold_backward(torch.bmm(delta, weight), a, 0)
             deltas.append(delta)
         return list(zip(inputs, reversed(deltas), strict=True))
@@ -84,7 +86,7 @@ class StackedMLP(nn.Module):
     @torch.no_grad()
     def descend(self, gradient: Factors, lr: float) -> None:
         """Take one step of gradient descent in place: w ← w − η g."""
-        for weight, bias, (a, delta) in zip(self.weights, self.biases, gradient, strict=True):
+        for (weight, bias), (a, delta) in zip(self.layers, gradient, strict=True):
             weight.baddbmm_(delta.mT, a, alpha=-lr)
             bias.sub_(delta.sum(1), alpha=lr)
 
@@ -96,7 +98,7 @@ class StackedMLP(nn.Module):
         plain = mlp(self.sizes).to(self.weights[0])
         layers = [layer for layer in plain if isinstance(layer, nn.Linear)]
         with torch.no_grad():
-            for layer, weight, bias in zip(layers, self.weights, self.biases, strict=True):
+            for layer, (weight, bias) in zip(layers, self.layers, strict=True):
                 layer.weight.copy_(weight[r])
                 layer.bias.copy_(bias[r])
         return plain
@@ -110,7 +112,7 @@ class StackedMLP(nn.Module):
         linear = [[layer for layer in module if isinstance(layer, nn.Linear)] for module in modules]
         stack = cls(sizes.pop(), runs=len(modules), dtype=linear[0][0].weight.dtype)
         with torch.no_grad():
-            for i, (weight, bias) in enumerate(zip(stack.weights, stack.biases, strict=True)):
+            for i, (weight, bias) in enumerate(stack.layers):
                 weight.copy_(torch.stack([layers[i].weight for layers in linear]))
                 bias.copy_(torch.stack([layers[i].bias for layers in linear]))
         return stack

@@ -30,13 +30,17 @@ def order(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> T
 def batches(
     tasks: Sequence[Task], index: Tensor, columns: Sequence[Tensor | None], outputs: int, size: int
 ) -> Iterator[Batch]:
-    """Yield batches of `size`; `index` (R, n) counts through the training examples of `tasks`, end to end."""
+    """Yield batches of `size`; `index` (R, n) counts through the training examples of `tasks`, end to end.
+
+    The batches share memory: use one before asking for the next.
+    """
     ends = torch.tensor([len(task.train) for task in tasks]).cumsum(0)
     one_hot, heads = torch.eye(outputs), [head(task, outputs) for task in tasks]
+    rows = torch.empty(len(index) * CHUNK * size, tasks[0].train.x.shape[1])
     for start in range(0, index.shape[1], CHUNK * size):
         chunk = index[:, start : start + CHUNK * size].contiguous()
         if len(tasks) == 1:
-            x, y = draw(tasks[0].train, chunk, columns[0]), tasks[0].train.y[chunk]
+            x, y = draw(tasks[0].train, chunk, columns[0], rows), tasks[0].train.y[chunk]
             mask = heads[0]
         else:
             x, y, mask = _mixed(tasks, chunk, columns, heads, ends)

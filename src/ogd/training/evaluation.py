@@ -26,11 +26,10 @@ def _accuracy(model: StackedMLP, task: Task, columns: Tensor | None) -> npt.NDAr
         # x[:, π] Wᵀ = x (W[:, π⁻¹])ᵀ: permuting the weights once spares permuting every image for every run
         inverse = columns.argsort(1)[:, None].expand_as(first)
         first = first.gather(2, inverse)
-    rest = list(zip(model.weights, model.biases, strict=True))[1:]
     right = torch.zeros(len(model.runs), dtype=torch.long)
     for x, y in zip(torch.split(task.test.x, BATCH), torch.split(task.test.y, BATCH), strict=True):
         z = torch.matmul(x.to(first.dtype), first.mT) + model.biases[0][:, None]  # (R, B, out)
-        for weight, b in rest:
+        for weight, b in model.layers[1:]:
             z = torch.baddbmm(b[:, None], z.relu_(), weight.mT)
         right += ((z if bias is None else z + bias).argmax(-1) == y).sum(1)
     return right.numpy() / len(task.test)
