@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from ogd.benchmarks import Examples, Task
+from ogd.experiments.unit import one_thread
 from ogd.methods import SGD
 from ogd.models import PAPER, StackedMLP, mlp
 from ogd.training.batches import batches, order
@@ -31,14 +32,9 @@ class Ratio:
 
 def measure(repeats: int = REPEATS) -> list[Ratio]:
     """Measure every ratio on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with Display("bench") as display:
-            display.start(repeats)
-            return [lockstep_sgd_speedup(repeats, lambda: display.advance(1, "lockstep_sgd_speedup"))]
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), Display("bench") as display:
+        display.start(repeats)
+        return [lockstep_sgd_speedup(repeats, lambda: display.advance(1, "lockstep_sgd_speedup"))]
 
 
 def lockstep_sgd_speedup(repeats: int = REPEATS, tick: Callable[[], None] = lambda: None) -> Ratio:

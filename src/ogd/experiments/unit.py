@@ -1,9 +1,11 @@
 """One unit of work: a group of runs of one request, trained in lockstep."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
+import torch
 
 from ogd import benchmarks, catalogue
 from ogd.benchmarks import Benchmark
@@ -28,7 +30,7 @@ def perform(request: Request, group: Sequence[int], dataset: Dataset, label: str
     )
     model = StackedMLP((benchmark.inputs, *request.hidden, benchmark.outputs), runs=group, seed=request.seed)
     method = catalogue.METHODS[request.method].load()()
-    with Display(label) as display:
+    with one_thread(), Display(label) as display:
         result = train(
             benchmark,
             model,
@@ -50,6 +52,17 @@ def perform(request: Request, group: Sequence[int], dataset: Dataset, label: str
             lockstep=len(group),
             environment=environment(),
         )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, so that a record does not depend on how many cores its machine has."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _curve(result: Result, r: int) -> Curve:
