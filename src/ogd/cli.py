@@ -136,7 +136,9 @@ def add_output(sub: Parser) -> None:
         metavar="DIR",
         help="folder of records; what it holds is not run again",
     )
-    group.add_argument("--json", action="store_true", help="print the records as JSON instead of a table")
+    forms = group.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print the records as JSON instead of a table")
+    forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -154,9 +156,9 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         show_json([record for records in answers for record in records])
         return
-    overview(answers).show()
+    overview(answers).show(options.markdown)
     for records in answers:
-        print(f"records: {records[0].path(options.out).parent}")
+        print(f"records: {records[0].path(options.out).parent}", file=sys.stderr)
 
 
 def reproduce(options: argparse.Namespace) -> None:
@@ -168,12 +170,12 @@ def reproduce(options: argparse.Namespace) -> None:
     kept = []
     for experiment, answers in reproduction.perform(chosen, load("mnist"), options.out, options.seed):
         if not options.json:
-            comparison(experiment, answers).show()
+            comparison(experiment, answers).show(options.markdown)
         kept += [record for _, found in answers for records in found for record in records]
     if options.json:
         show_json(kept)
     else:
-        print(f"records: {options.out}")
+        print(f"records: {options.out}", file=sys.stderr)
     if missing:
         print(f"left out: {', '.join(missing)}; this version has no method for them", file=sys.stderr)
 

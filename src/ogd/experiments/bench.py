@@ -30,20 +30,20 @@ class Ratio:
     meaning: str
 
 
-def measure(repeats: int = REPEATS) -> list[Ratio]:
+def measure() -> list[Ratio]:
     """Measure every ratio on one thread."""
     with one_thread(), Display("bench") as display:
-        display.start(repeats)
-        return [lockstep_sgd_speedup(repeats, lambda: display.advance(1, "lockstep_sgd_speedup"))]
+        display.start(REPEATS)
+        return [lockstep_sgd_speedup(lambda: display.advance(1, "lockstep_sgd_speedup"))]
 
 
-def lockstep_sgd_speedup(repeats: int = REPEATS, tick: Callable[[], None] = lambda: None) -> Ratio:
+def lockstep_sgd_speedup(tick: Callable[[], None]) -> Ratio:
     """Run-steps a second of SGD on a stack of 10 runs, over those of the plain PyTorch loop for one run."""
     slow, fast = _plain_loop(), _lockstep()
     ratios = []
     slow()
     fast()
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         ratios.append(RUNS * slow() / fast())
         tick()
     meaning = f"SGD, {RUNS} runs in lockstep, against the plain PyTorch loop for one run (run-steps a second)"

@@ -95,7 +95,9 @@ class StackedMLP(nn.Module):
         if run not in self.runs:
             raise ValueError(f"run: {run} is not in this stack of runs {self.runs}")
         r = self.runs.index(run)
-        plain = mlp(self.sizes).to(self.weights[0])
+        with torch.device("meta"):  # draws nothing from the user's generator
+            plain = mlp(self.sizes)
+        plain = plain.to(self.weights[0].dtype).to_empty(device=self.weights[0].device)
         layers = [layer for layer in plain if isinstance(layer, nn.Linear)]
         with torch.no_grad():
             for layer, (weight, bias) in zip(layers, self.layers, strict=True):
@@ -146,9 +148,8 @@ def _linear_layers(sizes: Sequence[int], generator: torch.Generator) -> list[tup
 
 def _sizes(module: nn.Sequential) -> tuple[int, ...]:
     linear, between = list(module)[::2], list(module)[1::2]
-    if not all(isinstance(layer, nn.Linear) and layer.bias is not None for layer in linear) or not all(
-        isinstance(layer, nn.ReLU) for layer in between
-    ):
+    alternate = len(linear) == len(between) + 1 and all(isinstance(layer, nn.ReLU) for layer in between)
+    if not alternate or not all(isinstance(layer, nn.Linear) and layer.bias is not None for layer in linear):
         raise ValueError("modules: each must be an nn.Sequential of Linear, ReLU, …, Linear, with biases")
     layers = [layer for layer in linear if isinstance(layer, nn.Linear)]
     return (layers[0].in_features, *(layer.out_features for layer in layers))

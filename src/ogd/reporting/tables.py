@@ -26,8 +26,11 @@ class Table:
     columns: tuple[str, ...]
     groups: tuple[tuple[tuple[str, ...], ...], ...]
 
-    def show(self) -> None:
+    def show(self, markdown: bool = False) -> None:
         """Print the table; where standard output is no terminal, wide enough for all columns."""
+        if markdown:
+            print(self.markdown())
+            return
         console = Console() if sys.stdout.isatty() else Console(width=200)
         console.print(self._rich())
 
@@ -49,12 +52,9 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table for a document."""
-        lines = [
-            self.columns,
-            tuple("---" for _ in self.columns),
-            *(line for group in self.groups for line in group),
-        ]
-        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        lines = [self.columns, ("---",) * len(self.columns), *(line for group in self.groups for line in group)]
+        rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        return f"**{self.title}** {self.caption}\n\n{rows}"
 
 
 def comparison(experiment: Experiment, answers: Sequence[tuple[Row, list[list[RunRecord]]]]) -> Table:

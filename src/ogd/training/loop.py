@@ -127,7 +127,7 @@ def _train_task(state: _State, t: int, *, epochs: int, batch_size: int, lr: floa
 
 def step(model: StackedMLP, method: Method, batch: Batch, lr: float) -> None:
     """Take one step: w ← w − η (transform(∂L/∂w) + penalty(w))."""
-    inputs, logits = model.activations(batch.x)
+    inputs, logits = model.activations(batch.x.to(model.layers[0][0].dtype))
     if batch.head is not None:
         logits += batch.head
     delta = logits.softmax(-1).sub_(batch.target).div_(batch.x.shape[1])  # ∂L/∂logits

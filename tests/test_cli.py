@@ -1,0 +1,177 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ogd import catalogue, cli
+
+SMALL = ["--runs", "2", "--epochs", "1", "--batch-size", "7", "--hidden", "6"]
+
+
+def run(capsys, *arguments):
+    """Run in this process, which has imported torch already."""
+    code = 0
+    try:
+        cli.main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list"], ["--version"], ["reproduce", "-h"], []])
+def test_what_only_informs_does_not_import_torch(arguments):
+    script = f"import sys; from ogd.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
+    out = subprocess.run(
+        [sys.executable, "-c", script + "assert 'torch' not in sys.modules"], capture_output=True, text=True, check=True
+    )
+    assert out.stdout
+
+
+def test_list_names_everything(capsys):
+    _, out, _ = run(capsys, "list")
+    for name in [*catalogue.BENCHMARKS, *catalogue.METHODS, "mnist", "variants-rotated", "curves", "Table 7"]:
+        assert name in out
+
+
+@pytest.mark.parametrize("entry", [*catalogue.BENCHMARKS.values(), *catalogue.METHODS.values()])
+def test_the_catalogue_leads_somewhere(entry):
+    assert callable(entry.load())
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "options"),
+    [
+        ("permuted", []),
+        ("rotated", ["--angles", "-10", "0", "45.5"]),
+        ("split", ["--partition", "01234/56789"]),
+        ("split", ["--heads", "single", "--tasks", "2", "--curve-every", "2"]),
+    ],
+)
+def test_run_trains_once_and_remembers(tiny_folder, tmp_path, capsys, benchmark, options):
+    arguments = ["run", "--benchmark", benchmark, "--method", "sgd", "mtl", *SMALL, *options]
+    arguments += ["--data", tiny_folder, "--out", tmp_path]
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert "sgd" in out
+    assert "mtl" in out
+    files = sorted(tmp_path.rglob("*.json"))
+    assert [f.name for f in files] == ["run-0.json", "run-1.json"] * 2
+    times = [f.stat().st_mtime_ns for f in files]
+    assert run(capsys, *arguments)[:2] == (0, out)
+    assert [f.stat().st_mtime_ns for f in files] == times
+
+
+def test_more_runs_only_add_runs(tiny_folder, tmp_path, capsys):
+    def accuracies(runs):
+        arguments = [
+            "run",
+            *SMALL[2:],
+            "--runs",
+            runs,
+            "--tasks",
+            2,
+            "--data",
+            tiny_folder,
+            "--out",
+            tmp_path,
+            "--json",
+        ]
+        return [record["accuracy"] for record in json.loads(run(capsys, *arguments)[1])]
+
+    one = accuracies(1)
+    three = accuracies(3)
+    assert three[:1] == one
+    assert len(three) == 3
+    for path in tmp_path.rglob("*.json"):
+        path.unlink()
+    assert accuracies(3) == three
+
+
+def test_json_is_the_records(tiny_folder, tmp_path, capsys):
+    _, out, _ = run(capsys, "run", *SMALL, "--data", tiny_folder, "--out", tmp_path, "--json")
+    written = [json.loads(path.read_text()) for path in sorted(tmp_path.rglob("*.json"))]
+    assert json.loads(out) == written
+    assert written[0]["request"]["data"] == "tiny"
+    assert str(tiny_folder.parent) not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--benchmark", "rotatd"], "--benchmark: there is no 'rotatd'; did you mean 'rotated'?"),
+        (["run", "--method", "sdg"], "--method: there is no 'sdg'; did you mean 'sgd'?"),
+        (["run", "--method", "xyz"], "--method: there is no 'xyz'; it is one of sgd, mtl"),
+        (["run", "--tasks", "0"], "--tasks: must be at least 1, not 0"),
+        (["run", "--runs", "0"], "--runs: must be at least 1, not 0"),
+        (["run", "--runs", "two"], "--runs: invalid int value: 'two'"),
+        (["run", "--epochs", "-1"], "--epochs: must be at least 1, not -1"),
+        (["run", "--seed", "-1"], "--seed: must be at least 0, not -1"),
+        (["run", "--lr", "nan"], "--lr: must be a positive number, not nan"),
+        (["run", "--hidden", "0"], "--hidden: give at least one layer"),
+        (["run", "--benchmark", "split", "--partition", "01/12"], "--partition: 01/12 repeats class 1"),
+        (["run", "--benchmark", "split", "--partition", "01/23"], "--partition: 01/23 misses classes 4, 5, 6, 7, 8, 9"),
+        (["run", "--angles", "0", "10", "--tasks", "3"], "--angles: 2 angles do not make 3 tasks"),
+        (["run", "--angles", "0", "--benchmark", "split"], "--angles: is for benchmark 'rotated', not 'split'"),
+        (["run", "--batch-size", "60001"], "--batch-size: 60001 is above the 60,000 training examples"),
+        (["run", "--benchmark", "split", "--batch-size", "12000"], "--batch-size: 12000 is above the 11,"),
+        (["run", "--data", "nowhere"], "--data: there is no folder nowhere"),
+        (["run", "--out", "/dev/null/x"], "--out: cannot write to /dev/null/x"),
+        (["run", "--wrong"], "unrecognized arguments: --wrong"),
+        (["reproduce", "rotatedd"], "NAME: there is no 'rotatedd'; did you mean 'rotated'?"),
+        (["reproduce", "rotated", "--runs", "0"], "--runs: must be at least 1, not 0"),
+        (["reproduce"], "the following arguments are required: NAME"),
+        (["nonsense"], "COMMAND: invalid choice: 'nonsense'"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("ogd: ")
+    assert message in err
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_reproduce_shows_the_paper_s_numbers_and_does_not_repeat_itself(tmp_path, capsys):
+    arguments = ["reproduce", "split", "--quick", "--runs", "1", "--out", tmp_path]
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert "88.2 ± 5.9" in out
+    assert "quick profile" in out
+    assert "EWC" not in out
+    began = time.monotonic()
+    assert run(capsys, *arguments)[1] == out
+    assert time.monotonic() - began < 2
+    assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 2
+
+
+def test_a_diverged_run_is_an_error_and_leaves_no_record(tiny_folder, tmp_path, capsys):
+    code, _, err = run(capsys, "run", *SMALL, "--lr", "1e30", "--data", tiny_folder, "--out", tmp_path)
+    assert code == 1
+    assert "the weights of run 0, 1 are not finite: sgd at lr 1e+30" in err
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    arguments = [sys.executable, "-m", "ogd", "run", "--runs", "1", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
+    )
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in err
+    assert "Traceback" not in err
+
+
+def test_bench_prints_its_ratios(monkeypatch, capsys):
+    monkeypatch.setattr("ogd.experiments.bench.REPEATS", 1)
+    monkeypatch.setattr("ogd.experiments.bench.STEPS", 20)
+    assert json.loads(run(capsys, "bench", "--json")[1])["lockstep_sgd_speedup"] > 1
+    assert "lockstep_sgd_speedup" in run(capsys, "bench")[1]

@@ -1,0 +1,106 @@
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ogd import data
+from ogd.data import dataset, idx
+
+
+def test_mnist_is_the_original(mnist):
+    assert mnist.train_images.shape == (60_000, 28, 28)
+    assert np.bincount(mnist.train_labels).tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert mnist.test_labels[:5].tolist() == [7, 2, 1, 0, 4]
+    assert abs(mnist.train_images.mean() / 255 - 0.1307) < 1e-4
+
+
+def test_a_damaged_mnist_is_refused(monkeypatch):
+    damaged = {**dataset.MNIST_SHA256, "train-labels-idx1-ubyte.gz": "0" * 64}
+    monkeypatch.setattr(dataset, "MNIST_SHA256", damaged)
+    with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.gz is damaged"):
+        data.load("mnist")
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize(("shape", "classes"), [((6, 5), 10), ((1, 9), 3), ((28, 28), 26)])
+def test_any_folder_of_idx_files(tmp_path, write_idx, monkeypatch, compress, shape, classes):
+    write_idx(tmp_path / "own", shape=shape, classes=classes, compress=compress)
+    monkeypatch.setenv("OGD_DATA", str(tmp_path / "own"))
+    found = data.load()
+    assert (found.name, found.train_images.shape, len(found.classes)) == ("own", (60, *shape), classes)
+    assert found == data.load(tmp_path / "own")
+
+
+def test_a_plain_file_goes_before_its_gzipped_twin(tmp_path, write_idx):
+    write_idx(tmp_path, classes=3)
+    (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(b"never read")
+    assert data.load(tmp_path).classes == (0, 1, 2)
+
+
+def test_the_digest_tells_data_sets_apart(tmp_path, write_idx):
+    assert data.load(write_idx(tmp_path / "a")).sha256 != data.load(write_idx(tmp_path / "b", n=61)).sha256
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def lengthen(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"x")
+
+
+def change_magic(path: Path) -> None:
+    path.write_bytes(b"\0\0\x0d" + path.read_bytes()[3:])
+
+
+def change_rank(path: Path) -> None:
+    path.write_bytes(b"\0\0\x08\x02" + path.read_bytes()[4:])
+
+
+def fewer(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[7] -= 1
+    path.write_bytes(bytes(content[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("train-images-idx3-ubyte", truncate, "train-images-idx3-ubyte is truncated: its header promises 1,800"),
+        ("t10k-labels-idx1-ubyte", lengthen, "t10k-labels-idx1-ubyte is too long"),
+        ("train-labels-idx1-ubyte", change_magic, "train-labels-idx1-ubyte has the magic number 0x00000d01"),
+        ("train-images-idx3-ubyte", change_rank, "holds an array of 2 axes where 3 is expected"),
+        ("t10k-images-idx3-ubyte", Path.unlink, "has no t10k-images-idx3-ubyte"),
+        ("train-labels-idx1-ubyte", fewer, "has 60 train images but 59 labels"),
+        ("train-labels-idx1-ubyte", lambda path: path.write_bytes(b""), "too few for a header"),
+        ("train-labels-idx1-ubyte", lambda path: path.write_bytes(b"\0\0\x08\x01\0"), "ends inside its header"),
+    ],
+)
+def test_a_bad_file_is_named_with_what_is_wrong(tmp_path, write_idx, name, damage, message):
+    damage(write_idx(tmp_path) / name)
+    with pytest.raises(ValueError, match=message):
+        data.load(tmp_path)
+
+
+def test_a_broken_gzip_file_is_named(tmp_path, write_idx):
+    write_idx(tmp_path, compress=True)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte.gz cannot be read"):
+        data.load(tmp_path)
+
+
+def test_other_complaints(tmp_path, write_idx):
+    with pytest.raises(ValueError, match="data: there is no folder"):
+        data.load(tmp_path / "nowhere")
+    write_idx(tmp_path)
+    (tmp_path / "my-train-labels-idx1-ubyte").write_bytes(b"")
+    with pytest.raises(ValueError, match="several train labels"):
+        data.load(tmp_path)
+
+
+def test_read_decompresses(tmp_path):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"abc"))
+    (tmp_path / "a").write_bytes(b"abc")
+    assert idx.read(tmp_path / "a.gz") == idx.read(tmp_path / "a") == b"abc"

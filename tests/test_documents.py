@@ -1,0 +1,60 @@
+"""The documents say what is true: their code runs, their tables are the records', their links lead somewhere."""
+
+import importlib
+import inspect
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ogd import cli
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+ROOMS = ["benchmarks", "data", "experiments", "methods", "models", "records", "reporting", "training"]
+
+
+def ids(path):
+    return path.name
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
+def test_code_runs(path, tmp_path, monkeypatch):
+    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    for block in blocks:
+        exec(compile(block, str(path), "exec"), scope)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
+def test_tables_are_drawn_from_the_records(path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    for command, shown in re.findall(r"<!-- (ogd .*?) -->\n(.*?)<!-- end -->", path.read_text(), re.DOTALL):
+        monkeypatch.setattr("ogd.experiments.unit.perform", None, raising=False)  # nothing may be trained here
+        cli.main(command.split()[1:])
+        assert capsys.readouterr().out.strip() == shown.strip(), f"{path.name}: run `{command}` again"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_public_names_are_documented(room):
+    module = importlib.import_module(f"ogd.{room}")
+    for name in module.__all__:
+        thing = getattr(module, name)
+        if inspect.isfunction(thing) or inspect.isclass(thing):
+            assert thing.__doc__, f"ogd.{room}.{name}"
+            assert not thing.__doc__.startswith(f"{name}("), f"ogd.{room}.{name} has only a dataclass's own docstring"
+
+
+def test_no_path_of_a_machine_is_named():
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    texts = [ROOT / name for name in files if not name.endswith((".gz", ".png"))]
+    for path in texts:
+        assert not re.search(r"/(home|root|work)/\w", path.read_text(errors="ignore")), path

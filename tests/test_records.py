@@ -1,0 +1,139 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import reference
+from ogd import records
+from ogd.records import Curve, RunRecord, resolve
+from ogd.records.record import environment
+
+
+def make(dataset, run=0, **options):
+    request = resolve("rotated", "sgd", dataset, tasks=2, **options)
+    curve = Curve([3, 6], [[0.5, None], [0.25, 0.75]])
+    return RunRecord(request, run, [[0.1, 0.2], [0.3, 0.4], [0.5, 1.0]], curve, 1.5, 2, environment())
+
+
+def test_round_trip(tiny, tmp_path):
+    record = make(tiny, run=3)
+    path = records.write(record, tmp_path)
+    assert path == record.path(tmp_path)
+    assert records.read(path) == record
+    assert records.find(tmp_path, record.request) == {3: record}
+    assert records.find(tmp_path, replace(record.request, lr=0.1)) == {}
+    assert [p.name for p in path.parent.iterdir()] == ["run-3.json"]
+
+
+def test_a_split_request_survives_json(tiny, tmp_path):
+    request = resolve("split", "mtl", tiny, partition="01/23/45/67/89")
+    record = replace(make(tiny), request=request, accuracy=[[0.5] * 5] * 6, curve=None)
+    assert records.read(records.write(record, tmp_path)).request == request
+
+
+def test_the_key_tells_requests_apart(tiny):
+    base = resolve("rotated", "sgd", tiny)
+    changes = [
+        resolve("rotated", "mtl", tiny),
+        resolve("permuted", "sgd", tiny),
+        *(
+            resolve("rotated", "sgd", tiny, **{name: value})
+            for name, value in [
+                ("tasks", 4), ("angles", [0, 10, 20, 30, 41]), ("hidden", [100]), ("epochs", 4),
+                ("batch_size", 9), ("lr", 1e-2), ("seed", 1), ("curve_every", 10),
+            ]
+        ),
+        resolve("split", "sgd", tiny),
+        resolve("split", "sgd", tiny, heads="single"),
+        resolve("split", "sgd", tiny, partition="random:1"),
+        replace(base, data_sha256="other"),
+    ]  # fmt: skip
+    assert len({base.key, *(request.key for request in changes)}) == len(changes) + 1
+    assert resolve("rotated", "sgd", tiny, tasks=5).key == base.key
+
+
+def test_an_interrupted_write_leaves_nothing(tiny, tmp_path, monkeypatch):
+    record = make(tiny)
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        records.write(record, tmp_path)
+    assert list(record.path(tmp_path).parent.iterdir()) == []
+
+
+def damage(**changes):
+    def apply(text):
+        return json.dumps({**json.loads(text), **changes})
+
+    return apply
+
+
+def drop(text):
+    value = json.loads(text)
+    del value["request"]["lr"]
+    return json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (damage(schema=99), "it has schema 99 and this version of ogd reads 1"),
+        (lambda text: text[: len(text) // 2], "is not a usable record"),
+        (lambda text: "[]", "it has no schema number"),
+        (lambda text: "{}", "it has no schema number"),
+        (drop, "its request differs in lr"),
+        (damage(request=3), "its request is not an object"),
+        (damage(accuracy=[[0.5]]), r"its accuracy is of shape \(1, 1\), not \(3, 2\)"),
+        (damage(accuracy=[[0.1, 0.2], [0.3, 0.4], [0.5, 1.5]]), "not all fractions"),
+        (damage(accuracy=[[0.1, 0.2], [0.3, 0.4], [0.5, None]]), "not all fractions"),
+        (damage(accuracy="abc"), "is not a usable record"),
+        (damage(run=-1), "its run or lockstep"),
+        (damage(seconds="long"), "its seconds are not a time"),
+        (damage(curve={"steps": [1]}), "is not a usable record"),
+        (damage(curve={"steps": [1], "accuracy": [[0.1]]}), "its curve is of shape"),
+        (damage(environment=3), "is not a usable record"),
+    ],
+)
+def test_a_damaged_record_says_so(tiny, tmp_path, change, message):
+    path = records.write(make(tiny), tmp_path)
+    path.write_text(change(path.read_text()))
+    with pytest.raises(ValueError, match=message) as caught:
+        records.read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_record_in_another_request_s_place_is_refused(tiny, tmp_path):
+    record = make(tiny)
+    path = records.write(record, tmp_path)
+    path.write_text(path.read_text().replace('"lr": 0.001', '"lr": 0.002'))
+    with pytest.raises(ValueError, match="answers another request"):
+        records.find(tmp_path, record.request)
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 5])
+@pytest.mark.parametrize("name", ["average_accuracy", "forgetting", "backward_transfer", "forward_transfer"])
+def test_metrics_equal_their_definitions(name, tasks):
+    a = np.random.default_rng(0).random((4, tasks + 1, tasks))
+    expected = [reference.metrics(one)[name] for one in a]
+    np.testing.assert_allclose(getattr(records, name)(a), expected)
+
+
+def test_metrics_of_a_single_task():
+    a = [[0.1], [0.9]]
+    assert records.average_accuracy(a) == 0.9
+    assert all(np.isnan(f(a)) for f in (records.forgetting, records.backward_transfer, records.forward_transfer))
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3,), (1, 0), (4, 2)])
+def test_a_matrix_of_another_shape_is_refused(shape):
+    with pytest.raises(ValueError, match="a: an accuracy matrix is"):
+        records.average_accuracy(np.zeros(shape))
+
+
+def test_the_environment_names_versions():
+    assert {"ogd", "commit", "python", "torch", "numpy"} <= set(environment())
+    assert not any("/" in (value or "") for value in environment().values())

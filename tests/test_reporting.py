@@ -1,0 +1,81 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ogd.experiments import EXPERIMENTS, quick
+from ogd.experiments.paper import LABELS
+from ogd.records import RunRecord, resolve
+from ogd.reporting import comparison, overview, speeds
+
+
+def record(request, run, final):
+    accuracy = [[0.1] * request.tasks] * request.tasks + [final]
+    return RunRecord(request, run, accuracy, None, 1.0, 2, {})
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
+def test_every_experiment_is_complete(experiment, mnist):
+    wanted = {"ogd"} if experiment.name.startswith("variants") else set(LABELS)
+    assert {row.method for row in experiment.rows} == wanted
+    for row in experiment.rows:
+        expected = 1 if experiment.value == "final" else len(experiment.columns)
+        assert len(row.settings) == expected
+        assert len(row.published) == (len(experiment.columns) if experiment.kind == "table" else 0)
+        for setting in row.settings:
+            if "storage" not in setting:
+                assert resolve(method="sgd", dataset=mnist, **setting).tasks in (2, 3, 5)
+
+
+def test_the_published_numbers_are_the_paper_s():
+    cells = [cell for e in EXPERIMENTS.values() for row in e.rows for cell in row.published]
+    assert len(cells) == 6 * 25 + 2 * 9
+    # sums over all cells of the paper's source, taken with another program
+    assert round(sum(cell.mean for cell in cells), 1) == 15503.2
+    assert round(sum(cell.std for cell in cells), 1) == 243.1
+
+
+def test_quick_keeps_learning_rate_times_steps():
+    for experiment in EXPERIMENTS.values():
+        for row, fast in zip(experiment.rows, quick(experiment).rows, strict=True):
+            for slow, setting in zip(row.settings, fast.settings, strict=True):
+                assert setting["epochs"] * setting["lr"] == pytest.approx(slow.get("epochs", 5) * 1e-3)
+    assert quick(EXPERIMENTS["rotated"]).runs == 2
+
+
+def test_comparison_sets_ours_beside_the_paper_s(mnist):
+    experiment = replace(quick(EXPERIMENTS["rotated"]), rows=EXPERIMENTS["rotated"].rows[-1:])
+    request = resolve("rotated", "sgd", mnist)
+    runs = [record(request, r, [0.60 + 0.02 * r, 0.7, 0.8, 0.9, 0.95]) for r in range(2)]
+    table = comparison(experiment, [(experiment.rows[0], [runs])])
+    ours, paper, difference = table.groups[0]
+    assert ours[:3] == ("SGD", "ours", "61.0 ± 1.4")
+    assert paper[2] == "62.9 ± 1.0"
+    assert difference[2] == "-1.9"
+    assert difference[-1] == f"{100 * np.mean([0.61, 0.7, 0.8, 0.9, 0.95]) - 83.44:+.1f}"
+    assert "quick profile" in table.caption
+    assert "2 runs" in table.caption
+    assert table.markdown().splitlines()[4].startswith("| SGD | ours | 61.0 ± 1.4 | 70.0 ± 0.0 |")
+
+
+def test_a_figure_has_one_request_a_column(mnist):
+    experiment = replace(EXPERIMENTS["partitions"], rows=EXPERIMENTS["partitions"].rows[-1:])
+    request = resolve("split", "sgd", mnist, tasks=2)
+    found = [[record(request, 0, [0.9 + c / 100, 0.5])] for c in range(5)]
+    (ours,) = comparison(experiment, [(experiment.rows[0], found)]).groups[0]
+    assert ours == ("SGD", "ours", "90.0", "91.0", "92.0", "93.0", "94.0")
+
+
+def test_overview_and_speeds(mnist, capsys):
+    request = resolve("rotated", "sgd", mnist, tasks=2)
+    overview([[record(request, 0, [0.5, 0.75])]]).show()
+    assert "62.5" in capsys.readouterr().out
+    speeds([{"key": "k", "median": 5.0, "low": 4.0, "high": 6.0, "meaning": "m"}]).show()
+    assert "5.00 ×" in capsys.readouterr().out
+
+
+def test_reporting_does_not_import_torch():
+    script = "import sys, ogd.reporting, ogd.experiments.runner; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
