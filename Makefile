@@ -33,7 +33,8 @@ format: $(READY) ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(READY) ## build the documentation into site/
+docs: $(READY) ## redraw the documents' tables from the records, and build the pages into site/
+	$(BIN)/python docs/refresh.py README.md docs/*.md
 	$(BIN)/mkdocs build --strict
 
 clean: ## remove .venv and everything built

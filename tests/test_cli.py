@@ -170,8 +170,14 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     assert "Traceback" not in err
 
 
-def test_bench_prints_its_ratios(monkeypatch, capsys):
+def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("ogd.experiments.bench.REPEATS", 1)
     monkeypatch.setattr("ogd.experiments.bench.STEPS", 20)
     assert json.loads(run(capsys, "bench", "--json")[1])["lockstep_sgd_speedup"] > 1
-    assert "lockstep_sgd_speedup" in run(capsys, "bench")[1]
+    _, out, _ = run(capsys, "bench", "--save", tmp_path / "speed.json")
+    assert "lockstep_sgd_speedup" in out
+    assert run(capsys, "bench", "--show", tmp_path / "speed.json") == (0, out, "")
+    (tmp_path / "speed.json").write_text('{"schema": 7}')
+    code, _, err = run(capsys, "bench", "--show", tmp_path / "speed.json")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "it has schema 7" in err

@@ -8,6 +8,7 @@ import pytest
 from ogd.experiments import EXPERIMENTS, quick
 from ogd.experiments.paper import LABELS
 from ogd.records import RunRecord, resolve
+from ogd.records.speed import Ratio
 from ogd.reporting import comparison, overview, speeds
 
 
@@ -72,7 +73,7 @@ def test_overview_and_speeds(mnist, capsys):
     request = resolve("rotated", "sgd", mnist, tasks=2)
     overview([[record(request, 0, [0.5, 0.75])]]).show()
     assert "62.5" in capsys.readouterr().out
-    speeds([{"key": "k", "median": 5.0, "low": 4.0, "high": 6.0, "meaning": "m"}]).show()
+    speeds([Ratio("k", 5.0, 4.0, 6.0, "m")]).show()
     assert "5.00 ×" in capsys.readouterr().out
 
 

@@ -5,7 +5,6 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
@@ -124,7 +123,11 @@ def add_reproduce(sub: Parser) -> None:
 
 
 def add_bench(sub: Parser) -> None:
-    sub.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    sub.add_argument("--save", type=Path, metavar="FILE", help="keep the measurement as a record")
+    sub.add_argument("--show", type=Path, metavar="FILE", help="show a record instead of measuring")
+    forms = sub.add_mutually_exclusive_group()
+    forms.add_argument("--json", action="store_true", help="print the medians as JSON instead of a table")
+    forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
 
 
 def add_output(sub: Parser) -> None:
@@ -195,14 +198,21 @@ def show_list(options: argparse.Namespace) -> None:
 
 
 def bench(options: argparse.Namespace) -> None:
-    from ogd.experiments import bench as measurements
+    from ogd.records import speed
     from ogd.reporting import speeds
 
-    ratios = [asdict(ratio) for ratio in measurements.measure()]
-    if options.json:
-        print(json.dumps({ratio["key"]: ratio["median"] for ratio in ratios}, indent=1))
+    if options.show:
+        ratios = speed.read(options.show)
     else:
-        speeds(ratios).show()
+        from ogd.experiments import bench as measurements
+
+        ratios = measurements.measure()
+    if options.save:
+        speed.write(ratios, options.save)
+    if options.json:
+        print(json.dumps({ratio.key: ratio.median for ratio in ratios}, indent=1))
+    else:
+        speeds(ratios).show(options.markdown)
 
 
 def show_json(records: Sequence[RunRecord]) -> None:

@@ -11,8 +11,9 @@ def generator(seed: int, run: int, purpose: str) -> torch.Generator:
     Its state depends on nothing else, so run 3 draws the same numbers whoever trains beside it, and a draw
     added for one purpose leaves all others as they were.
 
-    >>> torch.rand(2, generator=generator(0, 3, "order")).equal(torch.rand(2, generator=generator(0, 3, "order")))
-    True
+    Examples:
+        >>> torch.rand(2, generator=generator(0, 3, "order")).equal(torch.rand(2, generator=generator(0, 3, "order")))
+        True
     """
     digest = hashlib.sha256(f"{seed}/{run}/{purpose}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))  # mt19937 takes 32 bits

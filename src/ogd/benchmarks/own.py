@@ -22,9 +22,10 @@ def from_datasets(
 
     Inputs of any shape are flattened. `classes` gives a task its own head, as in Split.
 
-    >>> x, y = torch.rand(20, 3, 4), torch.arange(20) % 2
-    >>> from_datasets([((x, y), (x, y)), ((-x, y), (-x, y))], names=["bright", "dark"])
-    Benchmark(own: bright, dark; 12 inputs, 2 outputs)
+    Examples:
+        >>> x, y = torch.rand(20, 3, 4), torch.arange(20) % 2
+        >>> from_datasets([((x, y), (x, y)), ((-x, y), (-x, y))], names=["bright", "dark"])
+        Benchmark(own: bright, dark; 12 inputs, 2 outputs)
     """
     if not tasks:
         raise ValueError("tasks: give at least one (train, test) pair")

@@ -26,8 +26,9 @@ class PermutedTask(Task):
 def permuted(tasks: int = 5, *, seed: int = 0, dataset: data.Dataset | None = None) -> Benchmark:
     """Make Permuted MNIST: run r of task t sees x[:, π_rt], π_rt a permutation drawn from (seed, r, t).
 
-    >>> permuted(tasks=3)
-    Benchmark(permuted: task 1, task 2, task 3; 784 inputs, 10 outputs)
+    Examples:
+        >>> permuted(tasks=3)
+        Benchmark(permuted: task 1, task 2, task 3; 784 inputs, 10 outputs)
     """
     at_least(1, tasks=tasks)
     dataset = dataset or data.load()

@@ -32,8 +32,9 @@ def rotated(
 ) -> Benchmark:
     """Make Rotated MNIST: task t turns every image by `angles[t]` degrees (0, 10, 20, … if not given), once.
 
-    >>> rotated(angles=[0, 45])
-    Benchmark(rotated: 0°, 45°; 784 inputs, 10 outputs)
+    Examples:
+        >>> rotated(angles=[0, 45])
+        Benchmark(rotated: 0°, 45°; 784 inputs, 10 outputs)
     """
     angles = resolve_angles(tasks, angles)
     dataset = dataset or data.load()

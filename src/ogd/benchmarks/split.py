@@ -20,8 +20,9 @@ def split(
     With `heads="multi"` the softmax runs over the task's classes, which is one head a task; with `"single"` it
     runs over all of them. `partition` is written as `01/23/45/67/89` or `random:SEED`, or as tuples of classes.
 
-    >>> split(partition="01/23/456789")
-    Benchmark(split: 01, 23, 456789; 784 inputs, 10 outputs)
+    Examples:
+        >>> split(partition="01/23/456789")
+        Benchmark(split: 01, 23, 456789; 784 inputs, 10 outputs)
     """
     dataset = dataset or data.load()
     dealt = resolve_partition(tasks, partition, heads, dataset.classes)

@@ -49,9 +49,10 @@ def load(source: str | os.PathLike[str] | None = None) -> Dataset:
 
     `None` means the folder named by the environment variable `OGD_DATA`, or MNIST where there is none.
 
-    >>> mnist = load()
-    >>> mnist.train_images.shape, mnist.test_images.shape, len(mnist.classes)
-    ((60000, 28, 28), (10000, 28, 28), 10)
+    Examples:
+        >>> mnist = load()
+        >>> mnist.train_images.shape, mnist.test_images.shape, len(mnist.classes)
+        ((60000, 28, 28), (10000, 28, 28), 10)
     """
     chosen = os.fspath(source or os.environ.get(VARIABLE) or "mnist")
     if chosen == "mnist":

@@ -3,7 +3,6 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch.nn import functional as F
@@ -12,22 +11,12 @@ from ogd.benchmarks import Examples, Task
 from ogd.experiments.unit import one_thread
 from ogd.methods import SGD
 from ogd.models import PAPER, StackedMLP, mlp
+from ogd.records.speed import Ratio
 from ogd.training.batches import batches, order
 from ogd.training.loop import step
 from ogd.training.progress import Display
 
 BATCH, RUNS, STEPS, REPEATS = 10, 10, 320, 9
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """One measured ratio: the median over interleaved repeats, and the smallest and largest of them."""
-
-    key: str
-    median: float
-    low: float
-    high: float
-    meaning: str
 
 
 def measure() -> list[Ratio]:

@@ -18,11 +18,12 @@ class Method:
 
     and `end_task` is called once a task is learned.
 
-    >>> class Forgetful(Method):
-    ...     "Ridge regression towards zero."
-    ...     name = "forgetful"
-    ...     def penalty(self, model):
-    ...         return [0.01 * w for w in model.parameters()]
+    Examples:
+        >>> class Forgetful(Method):
+        ...     "Ridge regression towards zero."
+        ...     name = "forgetful"
+        ...     def penalty(self, model):
+        ...         return [0.01 * w for w in model.parameters()]
     """
 
     name = "method"

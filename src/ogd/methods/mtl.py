@@ -11,8 +11,9 @@ class MTL(Method):
 
     It takes as many steps a task as the other methods, so during task t it sees 1/t of that task's data.
 
-    >>> MTL().name
-    'mtl'
+    Examples:
+        >>> MTL().name
+        'mtl'
     """
 
     name = "mtl"

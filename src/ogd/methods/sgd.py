@@ -6,8 +6,9 @@ from ogd.methods.method import Method
 class SGD(Method):
     """The untouched base: a lower bound.
 
-    >>> SGD().name
-    'sgd'
+    Examples:
+        >>> SGD().name
+        'sgd'
     """
 
     name = "sgd"

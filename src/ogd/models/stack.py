@@ -27,12 +27,13 @@ class StackedMLP(nn.Module):
 
     `runs` is how many, or which: run r is the same network whoever shares the stack.
 
-    >>> stack = StackedMLP(runs=3, seed=0)
-    >>> stack(torch.rand(3, 10, 784)).shape
-    torch.Size([3, 10, 10])
-    >>> alone = StackedMLP(runs=[2], seed=0)
-    >>> torch.equal(alone.weights[0][0], stack.weights[0][2])
-    True
+    Examples:
+        >>> stack = StackedMLP(runs=3, seed=0)
+        >>> stack(torch.rand(3, 10, 784)).shape
+        torch.Size([3, 10, 10])
+        >>> alone = StackedMLP(runs=[2], seed=0)
+        >>> torch.equal(alone.weights[0][0], stack.weights[0][2])
+        True
     """
 
     def __init__(
@@ -123,12 +124,13 @@ class StackedMLP(nn.Module):
 def mlp(sizes: Sequence[int] = PAPER) -> nn.Sequential:
     """Return the same network for one run as an ordinary module, weights drawn from torch's global generator.
 
-    >>> mlp((4, 3, 2))
-    Sequential(
-      (0): Linear(in_features=4, out_features=3, bias=True)
-      (1): ReLU()
-      (2): Linear(in_features=3, out_features=2, bias=True)
-    )
+    Examples:
+        >>> mlp((4, 3, 2))
+        Sequential(
+          (0): Linear(in_features=4, out_features=3, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=3, out_features=2, bias=True)
+        )
     """
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):

@@ -20,8 +20,9 @@ def final_accuracy(a: npt.ArrayLike) -> Array:
 def average_accuracy(a: npt.ArrayLike) -> Array:
     """(1/T) Σ_j a[T, j] (Lopez-Paz and Ranzato, 2017).
 
-    >>> float(average_accuracy([[0.5, 0.5], [1.0, 0.5], [0.7, 0.9]]))
-    0.8
+    Examples:
+        >>> float(average_accuracy([[0.5, 0.5], [1.0, 0.5], [0.7, 0.9]]))
+        0.8
     """
     return _mean(final_accuracy(a))
 

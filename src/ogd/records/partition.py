@@ -10,8 +10,9 @@ Partition = tuple[tuple[int, ...], ...]
 def parse(text: str, classes: Sequence[int], tasks: int) -> Partition:
     """Read a partition of `classes`; `random:SEED` deals them out over `tasks` tasks by a named seed.
 
-    >>> parse("01/23/4,5", range(6), 3)
-    ((0, 1), (2, 3), (4, 5))
+    Examples:
+        >>> parse("01/23/4,5", range(6), 3)
+        ((0, 1), (2, 3), (4, 5))
     """
     if text.startswith("random:"):
         return _dealt(text, classes, tasks)
@@ -27,8 +28,9 @@ def parse(text: str, classes: Sequence[int], tasks: int) -> Partition:
 def even(classes: Sequence[int], tasks: int) -> Partition:
     """Deal the classes out in order, as evenly as can be.
 
-    >>> even(range(10), 2)
-    ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
+    Examples:
+        >>> even(range(10), 2)
+        ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
     """
     if tasks > len(classes):
         raise ValueError(f"tasks: {len(classes)} classes cannot be dealt out over {tasks} tasks")
@@ -54,8 +56,9 @@ def check(partition: Partition, classes: Sequence[int], heads: str) -> None:
 def name(partition: Sequence[Sequence[int]]) -> str:
     """Write a partition as `parse` reads it.
 
-    >>> name([(0, 1), (2, 10)]), name([(0, 1), (2, 3)])
-    ('0,1/2,10', '01/23')
+    Examples:
+        >>> name([(0, 1), (2, 10)]), name([(0, 1), (2, 3)])
+        ('0,1/2,10', '01/23')
     """
     comma = "," if any(label > 9 for part in partition for label in part) else ""
     return "/".join(comma.join(map(str, part)) for part in partition)

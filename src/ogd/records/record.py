@@ -1,10 +1,8 @@
 """One JSON file a run: what was asked, what came out, with what versions. docs/records.md describes the schema."""
 
 import json
-import os
 import platform
 import subprocess
-import tempfile
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ogd.records import request as requests
+from ogd.records.files import write_text
 from ogd.records.request import Request
 from ogd.version import __version__
 
@@ -47,19 +46,7 @@ class RunRecord:
 def write(record: RunRecord, folder: Path) -> Path:
     """Write a record under `folder`, whole or not at all, and return its path."""
     path = record.path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(to_json(record), allow_nan=False) + "\n"
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)  # mkstemp's 0600 would keep a colleague from reading it
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_text(path, json.dumps(to_json(record), allow_nan=False) + "\n")
     return path
 
 

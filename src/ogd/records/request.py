@@ -68,9 +68,10 @@ def resolve(
 ) -> Request:
     """Resolve what a user says, with the paper's defaults, or raise a ValueError that names the argument.
 
-    >>> from ogd.data import load
-    >>> resolve("rotated", "sgd", load()).angles
-    (0.0, 10.0, 20.0, 30.0, 40.0)
+    Examples:
+        >>> from ogd.data import load
+        >>> resolve("rotated", "sgd", load()).angles
+        (0.0, 10.0, 20.0, 30.0, 40.0)
     """
     catalogue.check_name("benchmark", benchmark, catalogue.BENCHMARKS)
     catalogue.check_name("method", method, catalogue.METHODS)

@@ -1,7 +1,7 @@
 """Records → tables. Redrawing a table never retrains, and nothing here imports torch."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 
 from ogd.experiments.paper import Experiment, Row
 from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
+from ogd.records.speed import Ratio
 
 Array = npt.NDArray[np.float64]
 
@@ -74,7 +75,7 @@ def comparison(experiment: Experiment, answers: Sequence[tuple[Row, list[list[Ru
             average = [f"{paper[-1]:.1f}"] if averaged else []
             lines += [
                 ("", "paper", *published, *average),
-                ("", "difference", *(f"{gap:+.1f}" for gap in values.mean(0) - paper)),
+                ("", "difference", *map(signed, values.mean(0) - paper)),
             ]
         groups.append(tuple(lines))
     what = "on each task after the last" if averaged else "on task 1 after the last task"
@@ -97,11 +98,11 @@ def overview(answers: Sequence[list[RunRecord]]) -> Table:
     return Table(f"{request.benchmark}, {request.tasks} tasks, {request.data}", caption, columns, tuple(groups))
 
 
-def speeds(ratios: Sequence[Mapping[str, Any]]) -> Table:
+def speeds(ratios: Sequence[Ratio]) -> Table:
     """Lay out what `ogd bench` measured."""
-    lines = [(r["key"], f"{r['median']:.2f} ×", f"{r['low']:.2f} … {r['high']:.2f}", r["meaning"]) for r in ratios]
+    lines = [(r.key, f"{r.median:.2f} ×", f"{r.low:.2f} … {r.high:.2f}", r.meaning) for r in ratios]
     caption = "Each the median of interleaved repeats in one process, on one thread."
-    return Table("This machine's speed", caption, ("ratio", "median", "spread", "what it is"), (tuple(lines),))
+    return Table("This machine's speed", caption, ("what", "ratio", "lowest … highest", "measured"), (tuple(lines),))
 
 
 def matrices(records: Sequence[RunRecord]) -> Array:
@@ -112,13 +113,24 @@ def matrices(records: Sequence[RunRecord]) -> Array:
 def mean_std(values: npt.ArrayLike) -> str:
     """Write percentages as mean ± sample standard deviation, without the latter for a single run.
 
-    >>> mean_std([58.0, 60.0]), mean_std([58.0]), mean_std([float("nan")])
-    ('59.0 ± 1.4', '58.0', '–')
+    Examples:
+        >>> mean_std([58.0, 60.0]), mean_std([58.0]), mean_std([float("nan")])
+        ('59.0 ± 1.4', '58.0', '–')
     """
     array: np.ndarray[Any, np.dtype[np.float64]] = np.asarray(values, dtype=np.float64)
     if np.isnan(array).any():
         return "–"
     return f"{array.mean():.1f}" + (f" ± {array.std(ddof=1):.1f}" if len(array) > 1 else "")
+
+
+def signed(gap: float) -> str:
+    """Write a difference with its sign, and nothing as nothing.
+
+    Examples:
+        >>> signed(1.25), signed(-0.04)
+        ('+1.2', '0.0')
+    """
+    return f"{gap:+.1f}" if abs(gap) >= 0.05 else "0.0"
 
 
 def _values(experiment: Experiment, found: list[list[RunRecord]]) -> Array:

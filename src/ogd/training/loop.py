@@ -82,12 +82,13 @@ def train(
     gradient descent at `lr`, as in the paper. With `curve_every=N` the accuracy on the tasks seen so far is kept
     every N steps. Result: see `Result`; `model` holds the trained weights.
 
-    >>> from ogd import benchmarks
-    >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(20) % 4 // 2
-    >>> benchmark = benchmarks.from_datasets([((x, y), (x, y))])
-    >>> result = train(benchmark, StackedMLP((4, 8, 2), runs=2), lr=0.5, epochs=20)
-    >>> result.average_accuracy.tolist()
-    [1.0, 1.0]
+    Examples:
+        >>> from ogd import benchmarks
+        >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(20) % 4 // 2
+        >>> benchmark = benchmarks.from_datasets([((x, y), (x, y))])
+        >>> result = train(benchmark, StackedMLP((4, 8, 2), runs=2), lr=0.5, epochs=20)
+        >>> result.average_accuracy.tolist()
+        [1.0, 1.0]
     """
     _check(benchmark, model, epochs, batch_size, lr, curve_every)
     method = method or SGD()

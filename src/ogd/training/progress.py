@@ -93,8 +93,9 @@ class Display:
 def clock(seconds: float) -> str:
     """Write a time as people read it.
 
-    >>> clock(75), clock(3700)
-    ('1:15', '1:01:40')
+    Examples:
+        >>> clock(75), clock(3700)
+        ('1:15', '1:01:40')
     """
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
