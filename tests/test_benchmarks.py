@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from ogd import benchmarks
-from ogd.benchmarks.task import draw
+from ogd.benchmarks.drawing import draw
 
 
 @pytest.mark.parametrize("degrees", [10, -25, 40, 90, 180, 359.5])

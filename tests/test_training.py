@@ -2,18 +2,12 @@ import numpy as np
 import pytest
 import torch
 
-import reference
+import naive_lab
 from ogd import benchmarks, methods, training
 from ogd.models import StackedMLP, mlp
 from ogd.training.batches import batches, order
 from ogd.training.evaluation import evaluate
-
-
-class Ridge(methods.Method):
-    name = "ridge"
-
-    def penalty(self, model):
-        return [0.3 * w.detach() for w in model.parameters()]
+from ogd.training.progress import Silent
 
 
 class Doubled(methods.Method):
@@ -27,7 +21,7 @@ class Diary(methods.SGD):
     def __init__(self):
         self.pages = []
 
-    def end_task(self, model, task):
+    def end_task(self, model, task, columns):
         self.pages.append((task.name, model.weights[0].detach().clone()))
 
 
@@ -42,67 +36,83 @@ def fit(benchmark, method=None, runs=2, **options):
     return model, training.train(benchmark, model, method, **options)
 
 
-def naive(benchmark, method, run, epochs=2, batch_size=7, lr=0.5):
-    """One run on an ordinary module: one example at a time, in the order the loop draws."""
-    module = StackedMLP((benchmark.inputs, 8, 6, benchmark.outputs), runs=[run], dtype=torch.float64).module(run)
-    matrix = []
+SCHEDULE = {"epochs": 2, "batch_size": 7, "lr": 0.5}
 
-    def evaluate_all():
-        row = []
-        for task in benchmark.tasks:
-            columns = task.columns([run])
-            x = task.test.x if columns is None else task.test.x[:, columns[0]]
-            row.append(reference.accuracy(module, x.double(), task.test.y, list(task.classes or range(10))))
-        matrix.append(row)
-
-    evaluate_all()
-    for t, task in enumerate(benchmark.tasks):
-        sources = benchmark.tasks[: t + 1] if method == "mtl" else [task]
-        pool = [(source, i) for source in sources for i in range(len(source.train))]
-        for epoch in range(epochs):
-            index = order(0, [run], f"order/{t}/{epoch}", len(pool), len(task.train))[0].tolist()
-            for start in range(0, len(index), batch_size):
-                chosen = [pool[i] for i in index[start : start + batch_size]]
-                x, y, heads = [], [], []
-                for source, i in chosen:
-                    columns = source.columns([run])
-                    x.append(source.train.x[i] if columns is None else source.train.x[i][columns[0]])
-                    y.append(source.train.y[i])
-                    heads.append(list(source.classes or range(10)))
-                scale = 2 * lr if method == "doubled" else lr
-                penalty = 0.3 if method == "ridge" else 0.0
-                reference.sgd(module, [(torch.stack(x).double(), torch.stack(y), heads)], scale, penalty)
-        evaluate_all()
-    return module, np.array(matrix)
+CASES = [
+    ("sgd", methods.SGD, {}),
+    ("mtl", methods.MTL, {}),
+    ("agem", methods.AGEM, {"storage": 6, "reference_batch": 4}),
+    ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
+    ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
+]
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
 @pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
-@pytest.mark.parametrize("method", ["sgd", "mtl", "ridge", "doubled"])
-def test_the_loop_equals_a_naive_one(tiny, name, method):
+@pytest.mark.parametrize(("method", "kind", "options"), CASES)
+def test_the_loop_equals_a_naive_one(tiny, name, method, kind, options, momentum):
     benchmark = make(name, tiny)
-    chosen = {"sgd": methods.SGD, "mtl": methods.MTL, "ridge": Ridge, "doubled": Doubled}[method]()
-    model, result = fit(benchmark, chosen)
+    schedule = {**SCHEDULE, "lr": 0.5 * (1 - momentum), "momentum": momentum}
+    model, result = fit(benchmark, kind(**options), **schedule)
     for run in (0, 1):
-        module, matrix = naive(benchmark, method, run)
+        module, matrix = naive_lab.train(benchmark, naive_lab.METHODS[method](run, **options), (8, 6), **schedule)
         for ours, theirs in zip(model.module(run).parameters(), module.parameters(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(result.accuracy[run], matrix)
 
 
 @pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
-@pytest.mark.parametrize("method", [methods.SGD, methods.MTL])
-def test_run_3_of_10_equals_run_3_alone(tiny, name, method):
+@pytest.mark.parametrize(("_method", "kind", "options"), CASES)
+def test_run_3_of_10_equals_run_3_alone(tiny, name, _method, kind, options):
     benchmark = make(name, tiny)
-    many, all_runs = fit(benchmark, method(), runs=10)
-    alone, one_run = fit(benchmark, method(), runs=[3])
+    many, all_runs = fit(benchmark, kind(**options), runs=10)
+    alone, one_run = fit(benchmark, kind(**options), runs=[3])
     for a, b in zip(many.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(a[3], b[0], rtol=1e-12, atol=1e-12)
     assert (all_runs.accuracy[3] == one_run.accuracy[0]).all()
 
 
-def test_methods_are_the_same_during_the_first_task(tiny):
-    matrices = [fit(make("rotated", tiny), method())[1].accuracy for method in (methods.SGD, methods.MTL)]
-    assert (matrices[0][:, :2] == matrices[1][:, :2]).all()
+@pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
+@pytest.mark.parametrize(("_method", "kind", "options"), CASES)
+def test_a_shared_first_task_changes_nothing(tiny, name, _method, kind, options):
+    benchmark = make(name, tiny)
+    plain, expected = fit(benchmark, kind(**options), curve_every=4)
+    model = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
+    schedule = {**SCHEDULE, "momentum": 0.0, "seed": 0, "curve_every": 4}
+    first = training.first_task(benchmark, model, report=Silent(), **schedule)
+    shared, found = fit(benchmark, kind(**options), curve_every=4, first=first)
+    assert all(a.equal(b) for a, b in zip(plain.parameters(), shared.parameters(), strict=True))
+    assert (found.accuracy == expected.accuracy).all()
+    np.testing.assert_array_equal(found.curve, expected.curve)
+    assert found.curve_steps == expected.curve_steps
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (methods.AGEM, {"storage": 20}),
+        (methods.AGEM, {"reference_batch": 3}),
+        (methods.EWC, {"ewc_lambda": 2.0}),
+        (methods.EWC, {"fisher_examples": 20}),
+        (methods.EWC, {"fisher_labels": "sampled"}),
+    ],
+)
+def test_every_option_changes_something(tiny, kind, options):
+    benchmark = make("rotated", tiny)
+    assert not fit(benchmark, kind())[0].weights[0].equal(fit(benchmark, kind(**options))[0].weights[0])
+
+
+def test_transform_is_used(tiny):
+    benchmark = make("rotated", tiny)
+    doubled, _ = fit(benchmark, Doubled(), lr=0.25)
+    assert doubled.weights[0].allclose(fit(benchmark, lr=0.5)[0].weights[0])
+
+
+def test_lambda_may_differ_from_run_to_run(tiny):
+    benchmark = make("rotated", tiny)
+    both, _ = fit(benchmark, methods.EWC(ewc_lambda=[1.0, 5.0]))
+    for r, lam in enumerate((1.0, 5.0)):
+        assert both.weights[0][r].equal(fit(benchmark, methods.EWC(ewc_lambda=lam))[0].weights[0][r])
 
 
 def test_the_same_seed_gives_the_same_result_and_another_does_not(tiny):
@@ -178,7 +188,7 @@ def test_evaluation_is_in_the_model_s_precision_and_any_batch(tiny, monkeypatch)
     found = evaluate(model, [task], [task.columns([4, 2])])
     for r, run in enumerate((4, 2)):
         x = task.test.x[:, task.columns([run])[0]]
-        assert found[r, 0] == reference.accuracy(model.module(run), x, task.test.y, list(range(10)))
+        assert found[r, 0] == naive_lab.accuracy(model.module(run), x, task.test.y, list(range(10)))
 
 
 def test_divergence_stops_and_says_where(tiny):

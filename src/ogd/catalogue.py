@@ -8,11 +8,36 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Option:
+    """Something a method can be told: an argument of its class, and an option of the command line."""
+
+    name: str
+    default: int | float | str | None
+    help: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> type:
+        return float if self.default is None else type(self.default)
+
+    def check(self, value: Any) -> None:
+        """Raise a ValueError that names the option unless it can take this value."""
+        if self.choices:
+            check_name(self.name, value, self.choices)
+        elif self.kind is int:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{self.name}: must be a whole number of at least 1, not {value!r}")
+        elif not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise ValueError(f"{self.name}: must be a number of at least 0, not {value!r}")
+
+
+@dataclass(frozen=True)
 class Entry:
-    """A name's one-line summary and where its object lives."""
+    """A name's one-line summary, where its object lives, and what it can be told."""
 
     summary: str
     target: str  # "module:attribute", imported on first use
+    options: tuple[Option, ...] = ()
 
     def load(self) -> Any:
         module, attribute = self.target.split(":")
@@ -25,10 +50,38 @@ BENCHMARKS = {
     "split": Entry("the classes dealt out over the tasks, one head a task", "ogd.benchmarks.split:split"),
 }
 
+STORAGE = Option("storage", 200, "gradients (ogd) or examples (agem) kept of each finished task")
+
 METHODS = {
+    "ogd": Entry(
+        "updates orthogonal to the gradients of stored outputs",
+        "ogd.methods.ogd:OGD",
+        (
+            STORAGE,
+            Option("logits", "true", "whose gradients are stored: GTL, AVE or ALL", ("true", "mean", "all")),
+            Option("projection", "implicit", "how it is computed", ("implicit", "explicit")),
+            Option("every", 1, "steps between two projections; above 1 only explicit"),
+        ),
+    ),
+    "agem": Entry(
+        "the loss on a batch of stored examples must not grow",
+        "ogd.methods.agem:AGEM",
+        (STORAGE, Option("reference_batch", 10, "stored examples drawn a step")),
+    ),
+    "ewc": Entry(
+        "weights that mattered are pulled back",
+        "ogd.methods.ewc:EWC",
+        (
+            Option("ewc_lambda", None, "weight of the penalty; by default what `ogd tune ewc` chose for the benchmark"),
+            Option("fisher_examples", 2000, "examples the Fisher information is taken from"),
+            Option("fisher_labels", "true", "their own labels, or labels drawn by the model", ("true", "sampled")),
+        ),
+    ),
     "sgd": Entry("one task after the other, nothing done against forgetting", "ogd.methods.sgd:SGD"),
     "mtl": Entry("every batch from all tasks seen so far; an upper bound, not a rival", "ogd.methods.mtl:MTL"),
 }
+
+EWC_LAMBDA = {"permuted": 10.0, "rotated": 10.0, "split": 10.0}  # chosen by `ogd tune ewc`: results/tuning
 
 DATASETS = {
     "mnist": "60,000 + 10,000 handwritten digits, 28 × 28, 10 classes; inside the package",

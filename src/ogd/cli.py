@@ -5,20 +5,17 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 from ogd import catalogue
+from ogd.arguments import Help, Parser, add_bench, add_reproduce, add_run, fail, method_options
 from ogd.experiments.paper import EXPERIMENTS
 from ogd.records.record import RunRecord, to_json
 from ogd.version import __version__
 
-
-class Parser(argparse.ArgumentParser):
-    """Errors are one line, exit code 2."""
-
-    def error(self, message: str) -> NoReturn:
-        fail(re.sub(r"^argument ", "", message), 2)
+SETTINGS = (
+    "tasks", "angles", "partition", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed", "curve_every",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,12 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def option(argument: str) -> str:
     """Return what an argument of the library is called on the command line."""
     return "NAME" if argument == "names" else f"--{argument.replace('_', '-')}"
-
-
-def fail(message: str, code: int) -> NoReturn:
-    """Print one line and leave."""
-    print(f"ogd: {message}", file=sys.stderr)
-    sys.exit(code)
 
 
 def parser() -> Parser:
@@ -71,79 +62,6 @@ def parser() -> Parser:
     return top
 
 
-class Help(argparse.HelpFormatter):
-    """Shows a default where there is one to show."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        default = action.default
-        if not action.option_strings or default is None or default is False or default is argparse.SUPPRESS:
-            return action.help
-        text = " ".join(map(str, default)) if isinstance(default, list) else default
-        return f"{action.help} (default: {text})"
-
-
-def add_run(sub: Parser) -> None:
-    what = sub.add_argument_group("what to run")
-    what.add_argument(
-        "--benchmark", metavar="NAME", default="rotated", help=f"one of {', '.join(catalogue.BENCHMARKS)}"
-    )
-    what.add_argument(
-        "--method", metavar="NAME", nargs="+", default=["sgd"], help=f"one or more of {', '.join(catalogue.METHODS)}"
-    )
-    what.add_argument("--tasks", type=int, metavar="N", help="how many tasks (default: 5)")
-    what.add_argument(
-        "--angles", type=float, metavar="DEGREES", nargs="+", help="rotated: degrees, one a task (default: 0 10 20 …)"
-    )
-    what.add_argument(
-        "--partition", metavar="CLASSES", help="split: the classes of each task, as 01/23/45/67/89, or random:SEED"
-    )
-    what.add_argument(
-        "--heads", metavar="KIND", help="split: multi, a head a task, or single, one softmax over all (default: multi)"
-    )
-    what.add_argument("--data", metavar="DIR", help="a folder of IDX files (default: $OGD_DATA, or MNIST)")
-    how = sub.add_argument_group("how to train it")
-    how.add_argument("--runs", type=int, metavar="N", default=5, help="independent runs, trained side by side")
-    how.add_argument("--epochs", type=int, metavar="N", default=5, help="epochs a task")
-    how.add_argument("--batch-size", type=int, metavar="N", default=10, help="examples a step")
-    how.add_argument("--lr", type=float, default=1e-3, help="learning rate")
-    how.add_argument(
-        "--hidden", type=int, metavar="N", nargs="+", default=[100, 100], help="units of each hidden layer"
-    )
-    how.add_argument("--seed", type=int, metavar="N", default=0, help="run r draws from (seed, r) alone")
-    how.add_argument("--curve-every", type=int, metavar="N", help="keep the accuracy on the tasks seen every N steps")
-    add_output(sub)
-
-
-def add_reproduce(sub: Parser) -> None:
-    sub.add_argument("names", nargs="+", metavar="NAME", help="tables and figures, as `ogd list` shows them, or all")
-    sub.add_argument("--quick", action="store_true", help="1/5 of the epochs at 5 × the learning rate, 2 runs")
-    sub.add_argument("--runs", type=int, metavar="N", help="how many runs (default: the paper's number)")
-    sub.add_argument("--seed", type=int, metavar="N", default=0, help="run r draws from (seed, r) alone")
-    add_output(sub)
-
-
-def add_bench(sub: Parser) -> None:
-    sub.add_argument("--save", type=Path, metavar="FILE", help="keep the measurement as a record")
-    sub.add_argument("--show", type=Path, metavar="FILE", help="show a record instead of measuring")
-    forms = sub.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="print the medians as JSON instead of a table")
-    forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-
-
-def add_output(sub: Parser) -> None:
-    group = sub.add_argument_group("what comes out")
-    group.add_argument(
-        "--out",
-        type=Path,
-        default=Path("runs"),
-        metavar="DIR",
-        help="folder of records; what it holds is not run again",
-    )
-    forms = group.add_mutually_exclusive_group()
-    forms.add_argument("--json", action="store_true", help="print the records as JSON instead of a table")
-    forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-
-
 def run(options: argparse.Namespace) -> None:
     from ogd.data import load
     from ogd.experiments import runner
@@ -151,9 +69,12 @@ def run(options: argparse.Namespace) -> None:
     from ogd.reporting import overview
 
     dataset = load(options.data)
-    names = ("tasks", "angles", "partition", "heads", "hidden", "epochs", "batch_size", "lr", "seed", "curve_every")
-    settings = {name: getattr(options, name) for name in names}
-    requests = [resolve(options.benchmark, method, dataset, **settings) for method in dict.fromkeys(options.method)]
+    methods = list(dict.fromkeys(options.method))
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    requests = [
+        resolve(options.benchmark, method, dataset, **settings, **own)
+        for method, own in own_options(options, methods).items()
+    ]
     runner.check(requests, options.runs, dataset, options.out)
     answers = [runner.run(request, options.runs, dataset, options.out) for request in requests]
     if options.json:
@@ -162,6 +83,18 @@ def run(options: argparse.Namespace) -> None:
     overview(answers).show(options.markdown)
     for records in answers:
         print(f"records: {records[0].path(options.out).parent}", file=sys.stderr)
+
+
+def own_options(options: argparse.Namespace, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Give each method its own options; one that none of them takes is an error."""
+    told: dict[str, dict[str, Any]] = {method: {} for method in methods}
+    for option, takers in method_options().items():
+        value = getattr(options, option.name)
+        if value is not None and not set(takers) & set(methods):
+            raise ValueError(f"{option.name}: is for {' and '.join(takers)}, not for {' and '.join(methods)}")
+        for method in set(takers) & set(methods):
+            told[method][option.name] = value
+    return told
 
 
 def reproduce(options: argparse.Namespace) -> None:

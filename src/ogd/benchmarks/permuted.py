@@ -11,7 +11,7 @@ from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
 from ogd.records.request import at_least
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PermutedTask(Task):
     """All tasks share the same tensors; each run applies its own permutation by index."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Examples:
     """Inputs `x` (n, d), float32, and labels `y` (n,), int64."""
 
@@ -20,7 +20,7 @@ class Examples:
         return len(self.y)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """Something to learn: examples to train and to test on, and the classes of its head (None: all of them)."""
 
@@ -34,7 +34,7 @@ class Task:
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Benchmark:
     """A named sequence of tasks over the same inputs (d of them) and outputs (one logit a class)."""
 
@@ -49,16 +49,6 @@ class Benchmark:
     def __repr__(self) -> str:
         names = ", ".join(task.name for task in self.tasks)
         return f"Benchmark({self.name}: {names}; {self.inputs} inputs, {self.outputs} outputs)"
-
-
-def draw(source: Examples, index: Tensor, columns: Tensor | None, out: Tensor) -> Tensor:
-    """Return each run's inputs: x[r, i] = source.x[index[r, i], columns[r]], for index (R, n) and columns (R, d).
-
-    `out` (≥ R·n, d) takes the rows: a fresh tensor of this size would cost more in page faults than the copy.
-    """
-    n, d = index.numel(), source.x.shape[1]
-    x = torch.index_select(source.x, 0, index.reshape(-1), out=out[:n]).view(*index.shape, d)  # (R, n, d)
-    return x if columns is None else x.gather(2, columns[:, None].expand_as(x))
 
 
 def pixels(images: npt.NDArray[np.uint8]) -> Tensor:

@@ -13,6 +13,7 @@ from ogd.methods import SGD
 from ogd.models import PAPER, StackedMLP, mlp
 from ogd.records.speed import Ratio
 from ogd.training.batches import batches, order
+from ogd.training.descent import Descent
 from ogd.training.loop import step
 from ogd.training.progress import Display
 
@@ -62,12 +63,13 @@ def _lockstep() -> Callable[[], float]:
     examples = Examples(torch.rand(n, PAPER[0]), torch.randint(PAPER[-1], (n,)))
     task = Task("random", examples, examples)
     model, method = StackedMLP(runs=RUNS), SGD()
+    descent = Descent(model, lr=1e-3)
     index = order(0, model.runs, "bench", n, STEPS * BATCH)
 
     def steps() -> float:
         began = time.perf_counter()
         for batch in batches([task], index, [None], PAPER[-1], BATCH):
-            step(model, method, batch, 1e-3)
+            step(descent, method, model, batch)
         return time.perf_counter() - began
 
     return steps

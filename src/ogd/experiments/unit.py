@@ -14,11 +14,17 @@ from ogd.models import StackedMLP
 from ogd.records import Curve, Request, RunRecord
 from ogd.records.partition import Partition
 from ogd.records.record import environment
-from ogd.training import Result, train
+from ogd.training import FirstTask, Result, first_task, train
 from ogd.training.progress import Display
+
+SCHEDULE = ("epochs", "batch_size", "lr", "momentum", "seed", "curve_every")
+SHARED = 8  # first tasks kept for whoever asks next; a few MB each
+
+_first_tasks: dict[tuple[object, ...], FirstTask] = {}
 
 
 def perform(request: Request, group: Sequence[int], dataset: Dataset, label: str) -> Iterator[RunRecord]:
+    """Train these runs and yield their records. The first task is trained once for all methods that share it."""
     benchmark = _benchmark(
         request.benchmark,
         dataset,
@@ -28,30 +34,36 @@ def perform(request: Request, group: Sequence[int], dataset: Dataset, label: str
         request.heads,
         request.seed,
     )
-    model = StackedMLP((benchmark.inputs, *request.hidden, benchmark.outputs), runs=group, seed=request.seed)
-    method = catalogue.METHODS[request.method].load()()
+    sizes = (benchmark.inputs, *request.hidden, benchmark.outputs)
+    schedule = {name: getattr(request, name) for name in SCHEDULE}
+    method = catalogue.METHODS[request.method].load()(**request.options)
     with one_thread(), Display(label) as display:
-        result = train(
-            benchmark,
-            model,
-            method,
-            epochs=request.epochs,
-            batch_size=request.batch_size,
-            lr=request.lr,
-            seed=request.seed,
-            curve_every=request.curve_every,
-            progress=display,
-        )
+        key = _first_key(request, group)
+        if key not in _first_tasks:
+            model = StackedMLP(sizes, runs=group, seed=request.seed)
+            _first_tasks[key] = first_task(benchmark, model, report=display, **schedule)
+            for old in list(_first_tasks)[:-SHARED]:
+                del _first_tasks[old]
+        first = _first_tasks[key]
+        model = StackedMLP(sizes, runs=group, seed=request.seed)
+        result = train(benchmark, model, method, first=first, progress=display, **schedule)
     for r, number in enumerate(group):
         yield RunRecord(
             request=request,
             run=number,
             accuracy=result.accuracy[r].tolist(),
             curve=_curve(result, r) if request.curve_every else None,
-            seconds=round(result.seconds, 2),
+            seconds=round(first.seconds + result.seconds, 2),
             lockstep=len(group),
             environment=environment(),
         )
+
+
+def _first_key(request: Request, group: Sequence[int]) -> tuple[object, ...]:
+    """All that the first task depends on: neither the method nor the tasks that follow."""
+    first = request.angles[0] if request.angles else request.partition[0] if request.partition else None
+    schedule = tuple(getattr(request, name) for name in SCHEDULE)
+    return (request.benchmark, first, request.heads, request.hidden, request.data_sha256, schedule, tuple(group))
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """How each method differs from SGD, one small file each."""
 
+from ogd.methods.agem import AGEM
+from ogd.methods.ewc import EWC
 from ogd.methods.method import Method
 from ogd.methods.mtl import MTL
 from ogd.methods.sgd import SGD
 
-__all__ = ["MTL", "SGD", "Method"]
+__all__ = ["AGEM", "EWC", "MTL", "SGD", "Method"]

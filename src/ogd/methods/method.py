@@ -1,11 +1,21 @@
 """The contract between the one loop and the methods: hooks that do nothing by default."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from torch import Tensor
 
 from ogd.benchmarks import Task
+from ogd.methods.penalty import Quadratic
 from ogd.models import Factors, StackedMLP
+
+
+class Network(Protocol):
+    """What computes a step: the stack itself, or something that stands in for it."""
+
+    def activations(self, x: Tensor) -> tuple[list[Tensor], Tensor]: ...
+
+    def backward(self, inputs: list[Tensor], delta: Tensor) -> Factors: ...
 
 
 class Method:
@@ -13,32 +23,47 @@ class Method:
 
     A step of the loop is
 
-        g = transform(∂L/∂w)        L the loss on a batch drawn from examples(tasks seen)
-        w ← w − η (g + penalty(w))
+        g = transform(∂L/∂w)               L the loss on a batch drawn from examples(tasks seen)
+        w ← w − η (g + ∂penalty/∂w)        with momentum where it is asked for
+        after_step()
 
-    and `end_task` is called once a task is learned.
+    `begin` is called before the first task, `end_task` once a task is learned, and `settle` before anything
+    reads the weights. During the first task every method must do what SGD does: it is trained once for all.
 
     Examples:
-        >>> class Forgetful(Method):
-        ...     "Ridge regression towards zero."
-        ...     name = "forgetful"
-        ...     def penalty(self, model):
-        ...         return [0.01 * w for w in model.parameters()]
+        >>> class Doubled(Method):
+        ...     "Twice the learning rate."
+        ...     name = "doubled"
+        ...     def transform(self, gradient, model):
+        ...         return [(a, 2 * delta) for a, delta in gradient]
     """
 
     name = "method"
+
+    def begin(self, model: StackedMLP, seed: int) -> None:
+        """Forget everything and start anew with this stack; draws of run r come from (seed, r, purpose)."""
 
     def examples(self, seen: Sequence[Task]) -> Sequence[Task]:
         """Return the tasks whose training examples batches are drawn from; `seen` ends with the present one."""
         return seen[-1:]
 
+    def network(self, model: StackedMLP) -> Network:
+        """Return what computes the steps of a task."""
+        return model
+
     def transform(self, gradient: Factors, model: StackedMLP) -> Factors:
         """Return the gradient to use in place of the batch's."""
         return gradient
 
-    def penalty(self, model: StackedMLP) -> list[Tensor] | None:
-        """Return the gradient of what is added to the loss, one tensor a parameter of `model.parameters()`."""
+    def penalty(self) -> Quadratic | None:
+        """Return what is added to the loss."""
         return None
 
-    def end_task(self, model: StackedMLP, task: Task) -> None:
-        """Keep what the method keeps of a finished task."""
+    def after_step(self, model: StackedMLP, lr: float, momentum: float) -> None:
+        """Correct what a step did."""
+
+    def settle(self, model: StackedMLP) -> None:
+        """Bring the weights up to date."""
+
+    def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
+        """Keep what the method keeps of a finished task; `columns` is each run's order of the inputs, or None."""

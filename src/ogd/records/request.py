@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -30,7 +30,9 @@ class Request:
     epochs: int
     batch_size: int
     lr: float
+    momentum: float
     seed: int
+    options: dict[str, int | float | str]  # the method's own
     curve_every: int | None  # steps between two points of the training curves
     data: str
     data_sha256: str
@@ -63,8 +65,10 @@ def resolve(
     epochs: int = 5,
     batch_size: int = 10,
     lr: float = 1e-3,
+    momentum: float = 0.0,
     seed: int = 0,
     curve_every: int | None = None,
+    **options: int | float | str | None,
 ) -> Request:
     """Resolve what a user says, with the paper's defaults, or raise a ValueError that names the argument.
 
@@ -79,8 +83,7 @@ def resolve(
     at_least(0, seed=seed)
     if not hidden or min(hidden) < 1:
         raise ValueError(f"hidden: give at least one layer of at least one unit, not {tuple(hidden)}")
-    if not (math.isfinite(lr) and lr > 0):
-        raise ValueError(f"lr: must be a positive number, not {lr}")
+    check_rates(lr, momentum)
     _belongs("angles", angles, benchmark, "rotated")
     _belongs("partition", partition, benchmark, "split")
     _belongs("heads", heads, benchmark, "split")
@@ -103,7 +106,9 @@ def resolve(
         epochs=epochs,
         batch_size=batch_size,
         lr=float(lr),
+        momentum=float(momentum),
         seed=seed,
+        options=resolve_options(method, benchmark, options),
         curve_every=curve_every,
         data=dataset.name,
         data_sha256=dataset.sha256,
@@ -154,6 +159,35 @@ def resolve_partition(
         )
     partitions.check(dealt, classes, heads)
     return dealt
+
+
+def resolve_options(
+    method: str, benchmark: str, given: Mapping[str, int | float | str | None]
+) -> dict[str, int | float | str]:
+    """Return all of a method's own options, defaults where `given` has none or None."""
+    known = {option.name: option for option in catalogue.METHODS[method].options}
+    options = {name: value for name, value in given.items() if value is not None}
+    for name, value in options.items():
+        if name not in known:
+            raise ValueError(f"{name}: is no option of {method}" + (f", which has {', '.join(known)}" if known else ""))
+        known[name].check(value)
+    if options.get("every", 1) != 1:
+        if options.get("projection") == "implicit":
+            raise ValueError(f"every: {options['every']} needs projection 'explicit'; 'implicit' projects every step")
+        options["projection"] = "explicit"
+    defaults = {name: option.default for name, option in known.items()}
+    if "ewc_lambda" in known:
+        defaults["ewc_lambda"] = catalogue.EWC_LAMBDA[benchmark]
+        options = {name: float(v) if name == "ewc_lambda" else v for name, v in options.items()}
+    return {name: options.get(name, default) for name, default in defaults.items()}  # type: ignore[misc]
+
+
+def check_rates(lr: float, momentum: float) -> None:
+    """Raise a ValueError unless both can be used."""
+    if not (math.isfinite(lr) and lr > 0):
+        raise ValueError(f"lr: must be a positive number, not {lr}")
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum: must be at least 0 and below 1, not {momentum}")
 
 
 def at_least(least: int, **arguments: int | None) -> None:

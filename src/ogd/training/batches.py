@@ -1,25 +1,15 @@
 """Tasks → batches: which examples each run sees, in which order."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ogd import seeds
 from ogd.benchmarks import Task
-from ogd.benchmarks.task import draw
+from ogd.benchmarks.drawing import Batch, draw, head
 
 CHUNK = 16  # steps whose examples are gathered at once: enough to hide Python, few enough to stay in cache
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One step's examples: inputs, one-hot targets, and 0 or −∞ for each logit inside or outside the head."""
-
-    x: Tensor  # (R, B, d)
-    target: Tensor  # (R, B, C)
-    head: Tensor | None  # (C,) or (R, B, C); None: all logits
 
 
 def order(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> Tensor:
@@ -40,23 +30,12 @@ def batches(
     for start in range(0, index.shape[1], CHUNK * size):
         chunk = index[:, start : start + CHUNK * size].contiguous()
         if len(tasks) == 1:
-            x, y = draw(tasks[0].train, chunk, columns[0], rows), tasks[0].train.y[chunk]
-            mask = heads[0]
+            x, y, mask = draw(tasks[0].train, chunk, columns[0], rows), tasks[0].train.y[chunk], heads[0]
         else:
             x, y, mask = _mixed(tasks, chunk, columns, heads, ends)
-        target = one_hot[y]
+        gathered = Batch(x, one_hot[y], mask)
         for a in range(0, chunk.shape[1], size):
-            b = slice(a, a + size)
-            yield Batch(x[:, b], target[:, b], mask[:, b] if mask is not None and mask.ndim == 3 else mask)
-
-
-def head(task: Task, outputs: int) -> Tensor | None:
-    """Return what is added to the logits so that the softmax runs over the task's classes only: 0 or −∞."""
-    if task.classes is None:
-        return None
-    bias = torch.full((outputs,), -torch.inf)
-    bias[list(task.classes)] = 0
-    return bias
+            yield gathered[a : a + size]
 
 
 def _mixed(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ogd.benchmarks import Task
+from ogd.benchmarks.drawing import head
 from ogd.models import StackedMLP
-from ogd.training.batches import head
 
 BATCH = 1000
 

@@ -11,11 +11,15 @@ import torch
 from torch import Tensor
 
 from ogd.benchmarks import Benchmark
+from ogd.benchmarks.drawing import Batch
 from ogd.methods import SGD, Method
+from ogd.methods.method import Network
 from ogd.models import StackedMLP
+from ogd.models.loss import loss_gradient
 from ogd.records import metrics
-from ogd.records.request import at_least
-from ogd.training.batches import Batch, batches, order
+from ogd.records.request import at_least, check_rates
+from ogd.training.batches import batches, order
+from ogd.training.descent import Descent
 from ogd.training.evaluation import evaluate
 from ogd.training.progress import Display, Reporter, Silent
 
@@ -49,19 +53,43 @@ class Result:
         return metrics.forgetting(self.accuracy)
 
 
+@dataclass(frozen=True)
+class FirstTask:
+    """What the first task leaves, the same for every method: weights, and the curve on that task."""
+
+    weights: list[Tensor]
+    steps: int
+    curve_steps: list[int]
+    curve: list[Array]  # (R,) a point
+    seconds: float
+
+
 @dataclass
 class _State:
-    """What the loop carries from step to step."""
+    """What is trained, how, and how far it is."""
 
     benchmark: Benchmark
     model: StackedMLP
     method: Method
-    columns: list[Tensor | None]
-    report: Reporter
+    epochs: int
+    batch_size: int
+    lr: float
+    momentum: float
+    seed: int
     curve_every: int | None
+    report: Reporter
+    check: bool = True  # raise where weights are not finite
     step: int = 0
     curve_steps: list[int] = field(default_factory=list)
     curve: list[Array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.columns = [task.columns(self.model.runs) for task in self.benchmark.tasks]
+
+    def steps(self, tasks: slice) -> int:
+        """How many steps these tasks take."""
+        sizes = [len(task.train) for task in self.benchmark.tasks[tasks]]
+        return self.epochs * sum(math.ceil(n / self.batch_size) for n in sizes)
 
 
 def train(
@@ -72,15 +100,20 @@ def train(
     epochs: int = 5,
     batch_size: int = 10,
     lr: float = 1e-3,
+    momentum: float = 0.0,
     seed: int = 0,
     curve_every: int | None = None,
+    first: FirstTask | None = None,
+    check: bool = True,
     progress: bool | Reporter = True,
 ) -> Result:
     """Train every run of `model` on the tasks one after the other, evaluating on all tasks after each.
 
-    The loss is softmax cross-entropy over the task's head, averaged over the batch, and the optimizer is plain
-    gradient descent at `lr`, as in the paper. With `curve_every=N` the accuracy on the tasks seen so far is kept
-    every N steps. Result: see `Result`; `model` holds the trained weights.
+    The loss is softmax cross-entropy over the task's head, averaged over the batch, and the optimizer is gradient
+    descent at `lr`, as in the paper; with `momentum` it is torch.optim.SGD's, anew for every task. With
+    `curve_every=N` the accuracy on the tasks seen so far is kept every N steps. `first` spares the first task, which
+    is the same for all methods (see `first_task`). Weights that are no longer finite raise `Diverged`, unless `check`
+    is false. `model` holds the trained weights afterwards.
 
     Examples:
         >>> from ogd import benchmarks
@@ -90,54 +123,90 @@ def train(
         >>> result.average_accuracy.tolist()
         [1.0, 1.0]
     """
-    _check(benchmark, model, epochs, batch_size, lr, curve_every)
+    _check(benchmark, model, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum, curve_every=curve_every)
     method = method or SGD()
-    total = epochs * sum(math.ceil(len(task.train) / batch_size) for task in benchmark.tasks)
     display = Display(f"{benchmark.name} {method.name}") if progress is True else None
     report = display or (progress if not isinstance(progress, bool) else Silent())
+    state = _State(
+        benchmark, model, method, epochs, batch_size, lr, momentum, seed, curve_every, report, check=check
+    )  # fmt: skip
     began = time.perf_counter()
     with display or nullcontext():
-        report.start(total)
-        columns = [task.columns(model.runs) for task in benchmark.tasks]
-        state = _State(benchmark, model, method, columns, report, curve_every)
-        accuracy = [evaluate(model, benchmark.tasks, columns)]
-        for t in range(len(benchmark)):
-            _train_task(state, t, epochs=epochs, batch_size=batch_size, lr=lr, seed=seed)
-            method.end_task(model, benchmark.tasks[t])
-            accuracy.append(evaluate(model, benchmark.tasks, columns))
+        report.start(state.steps(slice(None if first is None else 1, None)))
+        method.begin(model, seed)
+        accuracy = [evaluate(model, benchmark.tasks, state.columns)]
+        for t, task in enumerate(benchmark.tasks):
+            if t == 0 and first is not None:
+                _take_over(state, first)
+            else:
+                _train_task(state, t)
+            method.end_task(model, task, state.columns[t])
+            accuracy.append(evaluate(model, benchmark.tasks, state.columns))
     points = np.stack(state.curve, 1) if state.curve else np.empty((len(model.runs), 0, len(benchmark)))
     return Result(model.runs, np.stack(accuracy, 1), state.curve_steps, points, time.perf_counter() - began)
 
 
-def _train_task(state: _State, t: int, *, epochs: int, batch_size: int, lr: float, seed: int) -> None:
+def first_task(
+    benchmark: Benchmark,
+    model: StackedMLP,
+    *,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    momentum: float,
+    seed: int,
+    curve_every: int | None,
+    report: Reporter,
+) -> FirstTask:
+    """Train `model` on the first task only, as every method does, for `train` to take over."""
+    began = time.perf_counter()
+    state = _State(benchmark, model, SGD(), epochs, batch_size, lr, momentum, seed, curve_every, report)
+    report.start(state.steps(slice(0, 1)))
+    _train_task(state, 0)
+    weights = [w.detach().clone() for w in model.parameters()]
+    curve = [point[:, 0] for point in state.curve]
+    return FirstTask(weights, state.step, state.curve_steps, curve, time.perf_counter() - began)
+
+
+@torch.no_grad()
+def _take_over(state: _State, first: FirstTask) -> None:
+    for w, value in zip(state.model.parameters(), first.weights, strict=True):
+        w.copy_(value)
+    state.step, state.curve_steps = first.steps, list(first.curve_steps)
+    for values in first.curve:
+        point = np.full((len(values), len(state.benchmark)), np.nan)
+        point[:, 0] = values
+        state.curve.append(point)
+
+
+def _train_task(state: _State, t: int) -> None:
     model, method, tasks = state.model, state.method, state.benchmark.tasks
     sources = method.examples(tasks[: t + 1])
     columns = [state.columns[tasks.index(task)] for task in sources]
     total, n = sum(len(task.train) for task in sources), len(tasks[t].train)
-    for epoch in range(epochs):
-        index = order(seed, model.runs, f"order/{t}/{epoch}", total, n)
-        note = f"task {t + 1}/{len(tasks)}, epoch {epoch + 1}/{epochs}"
-        for batch in batches(sources, index, columns, model.sizes[-1], batch_size):
-            step(model, method, batch, lr)
+    descent, network = Descent(model, state.lr, state.momentum), method.network(model)
+    for epoch in range(state.epochs):
+        index = order(state.seed, model.runs, f"order/{t}/{epoch}", total, n)
+        note = f"task {t + 1}/{len(tasks)}, epoch {epoch + 1}/{state.epochs}"
+        for batch in batches(sources, index, columns, model.sizes[-1], state.batch_size):
+            step(descent, method, network, batch)
             state.step += 1
             state.report.advance(1, note)
             if state.curve_every and state.step % state.curve_every == 0:
+                method.settle(model)
                 _add_point(state, t)
-        _check_finite(model, f"{method.name} at lr {lr:g}, in {note}")
+        method.settle(model)
+        if state.check:
+            _check_finite(model, f"{method.name} at lr {state.lr:g}, in {note}")
 
 
-def step(model: StackedMLP, method: Method, batch: Batch, lr: float) -> None:
-    """Take one step: w ← w − η (transform(∂L/∂w) + penalty(w))."""
-    inputs, logits = model.activations(batch.x.to(model.layers[0][0].dtype))
-    if batch.head is not None:
-        logits += batch.head
-    delta = logits.softmax(-1).sub_(batch.target).div_(batch.x.shape[1])  # ∂L/∂logits
-    gradient = method.transform(model.backward(inputs, delta), model)
-    penalty = method.penalty(model)
-    model.descend(gradient, lr)
-    if penalty is not None:
-        with torch.no_grad():
-            torch._foreach_add_(list(model.parameters()), penalty, alpha=-lr)
+def step(descent: Descent, method: Method, network: Network, batch: Batch) -> None:
+    """Take one step: w ← w − η (transform(∂L/∂w) + ∂penalty/∂w)."""
+    model = descent.model
+    inputs, logits = network.activations(batch.x.to(descent.parameters[0].dtype))
+    gradient = network.backward(inputs, loss_gradient(logits, batch.target, batch.head))
+    descent.step(method.transform(gradient, model), method.penalty())
+    method.after_step(model, descent.lr, descent.momentum)
 
 
 def _add_point(state: _State, t: int) -> None:
@@ -155,7 +224,14 @@ def _check_finite(model: StackedMLP, where: str) -> None:
 
 
 def _check(
-    benchmark: Benchmark, model: StackedMLP, epochs: int, batch_size: int, lr: float, curve_every: int | None
+    benchmark: Benchmark,
+    model: StackedMLP,
+    *,
+    epochs: int,
+    batch_size: int,
+    lr: float,
+    momentum: float,
+    curve_every: int | None,
 ) -> None:
     if not isinstance(model, StackedMLP):
         raise TypeError(
@@ -163,8 +239,7 @@ def _check(
             "StackedMLP.from_modules([model]) makes one of an nn.Sequential"
         )
     at_least(1, epochs=epochs, batch_size=batch_size, curve_every=curve_every)
-    if not (math.isfinite(lr) and lr > 0):
-        raise ValueError(f"lr: must be a positive number, not {lr}")
+    check_rates(lr, momentum)
     smallest = min(benchmark.tasks, key=lambda task: len(task.train))
     if batch_size > len(smallest.train):
         raise ValueError(
