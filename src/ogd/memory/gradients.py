@@ -234,7 +234,7 @@ def _per_example(chosen: Chosen, params: Params, x: Any, y: Any, k: int) -> dict
             rows = jacobian(weights, x, y)  # (B, k, ...)
     except Exception:  # whatever is the model's own fault the loop raises again
         return _loop(chosen, params, x, y)
-    return {name: G.detach().flatten(0, 1).flatten(1) for name, G in rows.items()}
+    return {name: G.detach().flatten(0, 1).reshape(-1, params[name].numel()) for name, G in rows.items()}
 
 
 def _loop(chosen: Chosen, params: Params, x: Any, y: Any) -> dict[str, Tensor]:

@@ -16,13 +16,13 @@ NOTHING = 1e-12  # a gradient this much smaller than the largest counts as zero
 def cutoff(n: int, dtype: torch.dtype) -> float:
     """The relative eigenvalue of K below which a direction counts as dependent on the others.
 
-    Rounding in K itself is about n ε of float64. In float32 an update's overlap has an error ε that K⁺
+    Rounding in K itself is a few n ε of float64. In float32 an update's overlap has an error ε that K⁺
     multiplies by the condition of G: directions beyond a condition of 10⁵ add more noise than protection.
 
     >>> cutoff(100, torch.float64) < cutoff(100, torch.float32)
     True
     """
-    rounding = n * torch.finfo(torch.float64).eps
+    rounding = 10 * n * torch.finfo(torch.float64).eps
     return rounding if dtype == torch.float64 else max(rounding, 1e-10)
 
 
