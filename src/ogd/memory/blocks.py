@@ -59,16 +59,16 @@ class Factored:
         return _gram_of_rows(self, other)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
-        Y = self.A @ self._matrix(update[0].to(self.A.dtype))  # (..., n·T, out)
+        Y = self._matrix(update[0].to(self.A.dtype)) @ self.A.mT  # (..., out, n·T)
         if self.bias:
-            Y += update[1].to(Y.dtype).unsqueeze(-2)
-        s = Y.mul_(self.D).sum(-1)
+            Y += update[1].to(Y.dtype).unsqueeze(-1)
+        s = Y.mul_(self.D.mT).sum(-2)
         return s if self.T == 1 else torch.unflatten(s, -1, (self.n, self.T)).sum(-1)
 
     def combine(self, c: Tensor) -> tuple[Tensor, ...]:
         X = self._weigh(c)
-        U = X.mT @ self.A if self.out_first else self.A.mT @ X
-        return (U, X.sum(-2)) if self.bias else (U,)
+        U = X @ self.A if self.out_first else (X @ self.A).mT
+        return (U, X.sum(-1)) if self.bias else (U,)
 
     def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
         """Do `params += combine(c)` in place, inside the matrix product where the layout allows it."""
@@ -76,10 +76,14 @@ class Factored:
         if self.A.ndim > 2 or weight.dtype != self.A.dtype or not weight.is_contiguous():
             return _add(params, self.combine(c))
         X = self._weigh(c)
-        self._matrix(weight).addmm_(self.A.mT, X)
+        self._matrix(weight).addmm_(X, self.A)
         if self.bias:
-            params[1].add_(X.sum(-2))
+            params[1].add_(X.sum(-1))
         return None
+
+    def laid_out(self) -> Self:
+        """The same block with Dᵀ contiguous, which `overlap` and `combine` read: a fifth faster."""
+        return replace(self, D=self.D.mT.contiguous().mT)
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows start:stop of G themselves, (..., stop − start, p)."""
@@ -114,13 +118,11 @@ class Factored:
 
     def _weigh(self, c: Tensor) -> Tensor:
         c = c if self.T == 1 else c.repeat_interleave(self.T, -1)
-        return c.unsqueeze(-1) * self.D  # (..., n·T, out)
+        return c.unsqueeze(-2) * self.D.mT  # (..., out, n·T)
 
     def _matrix(self, weight: Tensor) -> Tensor:
-        """A weight, also a convolution's, as (..., in, out)."""
-        if not self.out_first:
-            return weight
-        return weight.flatten(self.A.ndim - 1).mT
+        """A weight, also a convolution's, as Uᵀ (..., out, in)."""
+        return weight.flatten(self.A.ndim - 1) if self.out_first else weight.mT
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +157,9 @@ class Dense:
     def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
         """Do `params += combine(c)` in place."""
         _add(params, self.combine(c))
+
+    def laid_out(self) -> Self:
+        return self
 
     def rows(self, start: int, stop: int) -> Tensor:
         return self.G[..., start:stop, :].double()

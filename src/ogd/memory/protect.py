@@ -34,7 +34,7 @@ class Projector:
         self._terms = []
         for piece in pieces:
             first = params[piece.names[0]]
-            block = piece.block.to(first.device, working(first.dtype))
+            block = piece.block.to(first.device, working(first.dtype)).laid_out()
             self._terms.append((block, slice(piece.start, piece.stop), [at[name] for name in piece.names]))
         dtypes = {working(p.dtype) for p in params.values()}
         self._dtype = torch.float32 if torch.float32 in dtypes else torch.float64
