@@ -1,4 +1,4 @@
-"""Small models, one for each way a gradient can reach a parameter, each with inputs and labels that fit it."""
+"""Small models, one for each way a gradient can reach a parameter, each with inputs that fit it."""
 
 from collections.abc import Callable
 
@@ -58,7 +58,7 @@ class ResNet(nn.Module):
 
 
 class Transformer(nn.Module):
-    """An embedding, packed attention weights, an output projection that is used and never called, layer norms."""
+    """An embedding, packed attention weights, an output projection used and never called, layer norms."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ def mlp() -> nn.Module:
 
 
 def sequences() -> nn.Module:
-    """Linear on sequences: T outer products an example, factored in the wide layer and dense in the narrow one."""
+    """Linear on sequences, T outer products an example: factored in the wide layer, dense in the narrow."""
     return nn.Sequential(nn.Linear(9, 11), nn.Tanh(), nn.Linear(11, 2), nn.Flatten(), nn.Linear(6, 4))
 
 
@@ -148,7 +148,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
 }
 
 
-def make(name: str, n: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor, Tensor]:
+def make(
+    name: str, n: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> tuple[nn.Module, Tensor, Tensor]:
     """A model in training mode, n inputs and their labels."""
     torch.manual_seed(seed)
     build, inputs = MODELS[name]

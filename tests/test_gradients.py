@@ -4,13 +4,13 @@ import copy
 
 import pytest
 import torch
-from memory_models import MODELS, make
-from reference import logit_gradients
 from torch import nn
 from torch.nn import functional
 
-from ogd.memory import Factored, Memory, register_layer
+from memory_models import MODELS, make
+from ogd.memory import Factored, Memory, per_example, register_layer
 from ogd.memory.layers import _RULES
+from reference import logit_gradients
 
 
 def rows(memory: Memory) -> torch.Tensor:
@@ -38,6 +38,16 @@ def test_gradients_equal_the_reference(name: str, outputs: str, chunk_size: int 
     G = logit_gradients(model, x, y, outputs=outputs)
     assert len(memory) == len(G)
     torch.testing.assert_close(rows(memory), G, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_only_recurrent_layers_need_the_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looped = []
+    original = per_example._loop
+    monkeypatch.setattr(per_example, "_loop", lambda *args: looped.append(1) or original(*args))
+    model, x, y = make(name)
+    Memory(model).remember((x, y))
+    assert bool(looped) == (name == "lstm")
 
 
 def test_the_smaller_of_factored_and_dense_is_stored() -> None:
@@ -90,7 +100,9 @@ def test_classes_and_logits_choose_a_head() -> None:
     for outputs in ("true", "mean", "all"):
         memory = Memory(model, outputs=outputs)
         memory.remember((x, y), classes=[1, 2])
-        torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, outputs=outputs, classes=[1, 2]))
+        torch.testing.assert_close(
+            rows(memory), logit_gradients(model, x, y, outputs=outputs, classes=[1, 2])
+        )
         head = Memory(model, outputs=outputs, logits=lambda m, x: m(x)[:, 1:3])
         head.remember((x, y - 1))
         torch.testing.assert_close(rows(head), rows(memory))

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from memory_models import make, train
-from reference import flat, logit_gradients, orthonormal_rows, project_dense
-from test_gradients import rows
 from torch import nn, optim
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
+from memory_models import make, train
 from ogd.memory import BudgetExceeded, Memory
+from reference import flat, logit_gradients, orthonormal_rows, project_dense
+from test_gradients import rows
 
 
 class Stream(IterableDataset):
@@ -35,11 +35,13 @@ class Plain(Dataset):
 
 SOURCES = {
     "tensors": lambda x, y: (x, y),
-    "dataset": lambda x, y: TensorDataset(x, y),
+    "dataset": TensorDataset,
     "plain dataset": lambda x, y: Plain(TensorDataset(x, y)),
     "loader": lambda x, y: DataLoader(TensorDataset(x, y), batch_size=4),
     "shuffled loader": lambda x, y: DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True),
-    "loader with a sampler": lambda x, y: DataLoader(TensorDataset(x, y), 4, sampler=SubsetRandomSampler(range(len(x)))),
+    "loader with a sampler": lambda x, y: DataLoader(
+        TensorDataset(x, y), 4, sampler=SubsetRandomSampler(range(len(x)))
+    ),
     "stream": lambda x, y: Stream(TensorDataset(x, y)),
     "loader of a stream": lambda x, y: DataLoader(Stream(TensorDataset(x, y)), batch_size=4),
 }
@@ -132,11 +134,14 @@ def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:
     torch.testing.assert_close(K, rows(memory) @ rows(memory).mT)
     update = {n: torch.randn_like(p) for n, p in model.named_parameters()}
     Pu = flat(list(memory.project(update).values()))
-    torch.testing.assert_close(Pu, project_dense(rows(memory), flat(list(update.values()))), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        Pu, project_dense(rows(memory), flat(list(update.values()))), rtol=0, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize(
-    "chosen", [["2", "0.bias"], lambda m: [m[0].weight, m[4].bias], lambda m: list(m.parameters()), ["0", "2", "4"]]
+    "chosen",
+    [["2", "0.bias"], lambda m: [m[0].weight, m[4].bias], lambda m: list(m.parameters()), ["0", "2", "4"]],
 )
 def test_params_chooses_what_is_protected(chosen: object) -> None:
     model, x, y = make("mlp")
@@ -183,7 +188,9 @@ def degenerate(kind: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     return model, x, y
 
 
-@pytest.mark.parametrize("kind", ["duplicates", "dead ReLU", "more directions than parameters", "one example"])
+@pytest.mark.parametrize(
+    "kind", ["duplicates", "dead ReLU", "more directions than parameters", "one example"]
+)
 def test_degenerate_gradients_are_harmless(kind: str) -> None:
     model, x, y = degenerate(kind)
     memory = Memory(model)
@@ -218,7 +225,11 @@ REFUSED = {
     "no labels": (lambda x, y: (x, None), {}, "needs a label for each example"),
     "labels are floats": (lambda x, y: (x, y.double()), {}, "needs a label for each example"),
     "labels of another number": (lambda x, y: (x, y[:-1]), {}, "share their first axis"),
-    "logits of another shape": (lambda x, y: (x, y), {"logits": lambda m, x: m(x).unsqueeze(2)}, "not .batch, classes"),
+    "logits of another shape": (
+        lambda x, y: (x, y),
+        {"logits": lambda m, x: m(x).unsqueeze(2)},
+        "not .batch, classes",
+    ),
 }
 
 
@@ -287,7 +298,8 @@ def test_what_a_memory_tells_of_itself() -> None:
     assert len(memory) == memory.rank == 6
     assert memory.resident_nbytes == memory.nbytes + 8 * 6 * 6
     assert repr(memory) == (
-        "Memory(6 directions of 1 task, 2,592 bytes; protects 269 numbers in 6 parameters of Sequential; outputs='true')"
+        "Memory(6 directions of 1 task, 2,592 bytes; "
+        "protects 269 numbers in 6 parameters of Sequential; outputs='true')"
     )
 
 

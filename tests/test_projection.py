@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from reference import gram_schmidt, project_dense, project_out
 from torch import Tensor
 
 from ogd.memory.projection import coefficients, cutoff, extend, whitener
+from reference import gram_schmidt, project_dense, project_out
 
 N = 6
 

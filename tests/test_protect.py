@@ -1,4 +1,4 @@
-"""What a protected optimizer does: P Δw, for every model and every optimizer, at every step or now and then."""
+"""What a protected optimizer does: P Δw, for every model and optimizer, at every step or now and then."""
 
 import copy
 import gc
@@ -7,12 +7,12 @@ import pickle
 
 import pytest
 import torch
-from memory_models import MODELS, make, train
-from reference import algorithm_1, flat, logit_gradients, project_dense, trainable
 from torch import Tensor, nn, optim
 from torch.nn import functional
 
+from memory_models import MODELS, make, train
 from ogd.memory import Memory
+from reference import algorithm_1, flat, logit_gradients, project_dense, trainable
 
 OPTIMIZERS = {
     "sgd": lambda ps: optim.SGD(ps, lr=0.1),
@@ -27,12 +27,16 @@ OPTIMIZERS = {
 }
 
 
-def remembered(name: str, dtype: torch.dtype = torch.float64, outputs: str = "true") -> tuple[Memory, Tensor, Tensor, Tensor]:
+def remembered(
+    name: str, dtype: torch.dtype = torch.float64, outputs: str = "true"
+) -> tuple[Memory, Tensor, Tensor, Tensor]:
     """A memory of one task, its G, and another task's x and y."""
     model, x, y = make(name, n=5, dtype=dtype)
     memory = Memory(model, outputs=outputs)
     memory.remember((x, y))
-    G = logit_gradients(copy.deepcopy(model).double(), x.double() if x.is_floating_point() else x, y, outputs=outputs)
+    G = logit_gradients(
+        copy.deepcopy(model).double(), x.double() if x.is_floating_point() else x, y, outputs=outputs
+    )
     _, x, y = make(name, n=8, seed=1, dtype=dtype)
     return memory, G, x, y
 
@@ -52,7 +56,9 @@ def test_every_model_moves_by_the_dense_projection(name: str, every: int) -> Non
     memory.protect(optimizer, every)
     train(model, optimizer, x, y, 1)
     memory.settle()
-    torch.testing.assert_close(moved(model, before), project_dense(G, moved(free, before)), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        moved(model, before), project_dense(G, moved(free, before)), rtol=0, atol=1e-10
+    )
     train(model, optimizer, x, y, 9)
     memory.settle()
     assert moved(model, before).norm() > 1e-4
@@ -103,7 +109,9 @@ def test_bfloat16_weights_are_projected_in_float32() -> None:
 @pytest.mark.parametrize(("momentum", "steps", "n"), [(0.0, 200, 100), (0.9, 50, 20)])
 def test_sgd_is_algorithm_1_of_the_paper(momentum: float, steps: int, n: int) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10)).double()
+    model = nn.Sequential(
+        nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10)
+    ).double()
     naive = copy.deepcopy(model)
     batches = [(torch.rand(10, 784).double(), torch.randint(10, (10,))) for _ in range(steps)]
     stored = torch.rand(n, 784).double(), torch.randint(10, (n,))
@@ -352,7 +360,11 @@ def test_refusals() -> None:
     refused = [
         (lambda: memory.protect(optimizer), ValueError, "protected already"),
         (lambda: Memory(memory.model).protect(optimizer), ValueError, "protected already"),
-        (lambda: memory.protect(optim.LBFGS(memory.model.parameters())), ValueError, "LBFGS cannot be protected"),
+        (
+            lambda: memory.protect(optim.LBFGS(memory.model.parameters())),
+            ValueError,
+            "LBFGS cannot be protected",
+        ),
         (lambda: memory.protect(optim.SGD(other.parameters())), ValueError, "no protected parameter"),
         (lambda: memory.protect(memory.model), TypeError, "optimizer must be a torch.optim.Optimizer"),
         (lambda: memory.protect(optim.SGD(memory.model.parameters()), every=0), ValueError, "every must be"),

@@ -1,27 +1,26 @@
 """Model + examples → blocks: the gradient of each chosen output of each example, the rows of G.
 
 Linear and convolution layers need one forward pass and one backward pass an output for a whole chunk: hooks
-keep each layer's input a, autograd gives the gradient δ at its output. That is right only if the layer was called
-once, its parameters were used by that call alone, and its first axis is the examples': all this is checked, and
-what fails is differentiated example by example (torch.func, or a loop where that cannot).
+keep each layer's input a, autograd gives the gradient δ at its output. That is right only if the layer was
+called once, its parameters were used by that call alone, and its first axis is the examples': all this is
+checked, and what fails is differentiated example by example (torch.func, or a loop where that cannot).
 """
 
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from ogd.memory.blocks import Dense, Factored
-from ogd.memory.examples import length, take
+from ogd.memory.examples import Chunk, length, take
 from ogd.memory.layers import rule_of
-from ogd.memory.outputs import Chosen
+from ogd.memory.outputs import Chosen, check_labels
+from ogd.memory.per_example import per_example
 from ogd.memory.store import Piece
 
 Params = Mapping[str, Tensor]
@@ -39,6 +38,26 @@ class _Call:
         # the edge, not the tensor: an in-place ReLU would move the tensor behind itself
         self.edge: GradientEdge = get_gradient_edge(out)
         self.batch = (a.shape[0], out.shape[0])
+
+
+def gather(
+    chosen: Chosen, params: Params, batches: Iterable[Chunk], start: int, chunk_size: int | None
+) -> tuple[list[Piece], int]:
+    """The pieces of G for a task whose rows begin at `start`, and their number."""
+    device = next(iter(params.values())).device
+    pieces: list[Piece] = []
+    n = start
+    for batch in batches:
+        x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
+        check_labels(y, chosen.outputs, chosen.classes)
+        chunk_size = chunk_size or fitting(chosen, x)
+        for i in range(0, length((x, y)), chunk_size):
+            found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
+            pieces += [Piece(piece.names, piece.block, n) for piece in found]
+            n += rows
+    if n == start:
+        raise ValueError("data is empty: there is no example to remember")
+    return pieces, n - start
 
 
 def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:
@@ -62,7 +81,7 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
     if rest:
         pieces += [
-            Piece((name,), Dense(G)) for name, G in _per_example(chosen, rest, x, y, f.shape[1]).items()
+            Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()
         ]
     return pieces, f.numel()
 
@@ -96,8 +115,8 @@ def check_finite(pieces: Sequence[Piece]) -> None:
     for piece in pieces:
         if not all(t.isfinite().all() for t in piece.block.tensors().values()):
             raise ValueError(
-                f"the gradient of {' and '.join(piece.names)} is not finite (NaN or infinite): nothing was stored; "
-                "look for such values in the data and in the weights"
+                f"the gradient of {' and '.join(piece.names)} is not finite (NaN or infinite): nothing was "
+                "stored; look for such values in the data and in the weights"
             )
 
 
@@ -165,7 +184,7 @@ def _alone(layer: nn.Module, call: _Call, uses: Counter[int], names: Mapping[int
 
 
 def _read_layers(f: Tensor, layers: Mapping[nn.Module, _Call], names: Mapping[int, str]) -> list[Piece]:
-    """A backward pass an output gives δ for all layers; one more shows that δ_i belongs to example i alone."""
+    """A backward pass an output gives every layer its δ; one more shows that δ_i is of example i alone."""
     if not layers:
         return []
     B, k = f.shape
@@ -182,15 +201,16 @@ def _read_layers(f: Tensor, layers: Mapping[nn.Module, _Call], names: Mapping[in
         if probe is None:  # its output is not used, so its weight is used elsewhere
             continue
         d = torch.stack([torch.zeros_like(probe) if d is None else d for d in ds])  # (k, B, ...)
-        if _belongs(d.sum(0), probe, v):
+        if _belongs(d, probe, v):
             pieces += _factor(layer, call.a, d, names)
     return pieces
 
 
 def _belongs(d: Tensor, probe: Tensor, v: Tensor) -> bool:
-    weighted = d * v.view(-1, *[1] * (d.ndim - 1))
-    slack = torch.finfo(d.dtype).eps ** 0.5 * weighted.abs().amax()
-    return bool(((weighted - probe).abs() <= slack).all() | ~probe.isfinite().all())
+    """Whether weighing the examples by v weighs their δ alike; d is (k, B, ...), the probe its sum over k."""
+    weighted = d.sum(0) * v.view(-1, *[1] * (probe.ndim - 1))
+    slack = torch.finfo(d.dtype).eps ** 0.5 * d.abs().amax() * v.amax()
+    return bool(((weighted - probe).abs() <= slack).all() | ~probe.isfinite().all())  # NaN is found later
 
 
 def _factor(layer: nn.Module, a: Tensor, d: Tensor, names: Mapping[int, str]) -> list[Piece]:
@@ -209,43 +229,3 @@ def _factor(layer: nn.Module, a: Tensor, d: Tensor, names: Mapping[int, str]) ->
         return [piece]
     parts = zip(piece.names, block.split(), strict=True)
     return [Piece((name,), Dense(part.rows(0, block.n).to(D.dtype))) for name, part in parts]
-
-
-def _per_example(chosen: Chosen, params: Params, x: Any, y: Any, k: int) -> dict[str, Tensor]:
-    """Gradients (B·k, p) of the given parameters, each example alone in its batch."""
-
-    def alone(weights: dict[str, Tensor], x: Any, y: Any) -> Tensor:
-        one = pytree.tree_map(lambda t: t.unsqueeze(0), (x, y))
-        swapped = {f"model.{name}": w for name, w in weights.items()}
-        f: Tensor = torch.func.functional_call(chosen, swapped, one)
-        return f.squeeze(0)
-
-    weights = {name: p.detach() for name, p in params.items()}
-    size = k * sum(p.numel() * p.element_size() for p in params.values())
-    jacobian = torch.func.vmap(
-        torch.func.jacrev(alone),
-        in_dims=(None, 0, None if y is None else 0),
-        randomness="different",
-        chunk_size=max(CHUNK_BYTES // size, 1),
-    )
-    try:
-        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-            warnings.simplefilter("error")  # vmap warns where it would loop itself, operation by operation
-            rows = jacobian(weights, x, y)  # (B, k, ...)
-    except Exception:  # whatever is the model's own fault the loop raises again
-        return _loop(chosen, params, x, y)
-    return {name: G.detach().flatten(0, 1).reshape(-1, params[name].numel()) for name, G in rows.items()}
-
-
-def _loop(chosen: Chosen, params: Params, x: Any, y: Any) -> dict[str, Tensor]:
-    rows: list[Sequence[Tensor]] = []
-    for i in range(length((x, y))):
-        f = chosen(take(x, slice(i, i + 1)), take(y, slice(i, i + 1)))
-        rows += [
-            torch.autograd.grad(value, list(params.values()), retain_graph=True, materialize_grads=True)
-            for value in f.flatten()
-        ]
-    return {
-        name: torch.stack([r.flatten() for r in column])
-        for name, column in zip(params, zip(*rows, strict=True), strict=True)
-    }

@@ -1,8 +1,8 @@
-"""How a layer's gradient factors into outer products: a table from the layer's type to a reader of its factors.
+"""How a layer's gradient factors into outer products: a table from the layer's type to a reader of factors.
 
 A layer in the table computes y = x U + b for every position of its input. From its input x and the gradient d
-at its output (batch first) a reader returns A (B, T, in) and D (B, T, out), whose T outer products, summed, are
-the example's gradient of the weight.
+at its output (batch first) a reader returns A (B, T, in) and D (B, T, out), whose T outer products, summed,
+are the example's gradient of the weight.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,9 @@ def register_layer(layer: type[nn.Module], read: Reader, *, out_first: bool = Tr
     """Tell how the gradients of a type of layer factor, so that they are stored factored instead of dense.
 
     The layer's parameters must be `weight` and optionally `bias`, and `read(layer, x, d)` must return
-    A (B, T, in) and D (B, T, out) from its input x and the gradient d at its output, such that the gradient of
-    example i is Σ_t D[i, t] ⊗ A[i, t] for the weight, (out, in) or with `out_first=False` its transpose, and
-    Σ_t D[i, t] for the bias. Subclasses of the layer are not included: they may compute something else.
+    A (B, T, in) and D (B, T, out) from its input x and the gradient d at its output, such that the gradient
+    of example i is Σ_t D[i, t] ⊗ A[i, t] for the weight, (out, in) or with `out_first=False` its transpose,
+    and Σ_t D[i, t] for the bias. Subclasses of the layer are not included: they may compute something else.
 
     >>> class Affine(nn.Linear):  # computes what nn.Linear computes
     ...     pass

@@ -7,17 +7,17 @@ from typing import Any, Self
 import torch
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
-from torch.utils import _pytree as pytree
 
 from ogd.memory import state
 from ogd.memory.budget import Budget
-from ogd.memory.examples import draw, length, take
-from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, collect, fitting, undisturbed
-from ogd.memory.outputs import Chosen, Logits, Outputs, check_classes, check_labels, check_outputs
+from ogd.memory.examples import draw
+from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather, undisturbed
+from ogd.memory.outputs import Chosen, Logits, Outputs, check_classes, check_outputs
 from ogd.memory.parameters import Parameters
 from ogd.memory.projection import cutoff, whitener
-from ogd.memory.protect import Projector, Protection
-from ogd.memory.store import Piece, Store
+from ogd.memory.projector import Projector, projector_of
+from ogd.memory.protect import Protection
+from ogd.memory.store import Store
 
 
 class Memory:
@@ -39,12 +39,12 @@ class Memory:
     Args:
         model: any module. Its parameters are protected by name.
         per_task: how many examples of a task are remembered, drawn uniformly; None for all that are given.
-        outputs: which outputs of an example are kept: "true" (the logit of its label, OGD-GTL), "mean" (the mean
-            logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function (logits, y) → (B,) or (B, k).
+        outputs: which outputs of an example are kept: "true" (the logit of its label, OGD-GTL), "mean" (the
+            mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function (logits, y) → (B,) or (B, k).
         logits: a function (model, x) → logits, where model(x) is not them.
         params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
             that are trainable, also those added to the model later.
-        budget: the most that may be stored: a number of directions, or bytes such as "64MB". More is an error.
+        budget: the most that may be stored: a number of directions or bytes ("64MB"). More is an error.
         chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
     """
 
@@ -90,9 +90,9 @@ class Memory:
 
     @property
     def resident_nbytes(self) -> int:
-        """Bytes in use: the gradients and what is derived from them, K and its whiteners."""
-        whiteners = [p.projector.W for p in self._protections if p.projector is not None]
-        return self.nbytes + sum(t.nbytes for t in [*self.store.grams.values(), *whiteners])
+        """Bytes in use: the gradients and what is derived from them, K and the projectors."""
+        projectors = sum(p.projector.nbytes for p in self._protections if p.projector is not None)
+        return self.nbytes + sum(K.nbytes for K in self.store.grams.values()) + projectors
 
     @property
     def rank(self) -> int:
@@ -102,9 +102,9 @@ class Memory:
 
     def __repr__(self) -> str:
         params = self.parameters.trainable()
-        count = len(self.tasks)
+        tasks = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
         return (
-            f"Memory({len(self):,} directions of {count} task{'' if count == 1 else 's'}, {self.nbytes:,} bytes; "
+            f"Memory({len(self):,} directions of {tasks}, {self.nbytes:,} bytes; "
             f"protects {sum(p.numel() for p in params.values()):,} numbers in {len(params)} parameters "
             f"of {type(self.model).__name__}; outputs={self.outputs!r})"
         )
@@ -119,13 +119,13 @@ class Memory:
     ) -> None:
         """Store the gradients of a finished task at the model's present weights.
 
-        Gradients are taken in evaluation mode: batch normalisation in training mode would couple the examples.
+        Gradients are taken in evaluation mode: batch statistics of training mode would couple the examples.
         The model's modes, buffers, gradients and hooks and the random state are as before afterwards.
 
         Args:
             data: a DataLoader, a Dataset or tensors (x, y); x may be a tuple, list or dict of tensors.
-            classes: the task's logits in a model of several heads: "mean" and "all" take only these, and labels
-                must be among them.
+            classes: the task's logits in a model of several heads: "mean" and "all" take only these, and
+                labels must be among them.
             logits: a function (model, x) → logits for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
@@ -142,8 +142,9 @@ class Memory:
         if generator is None:
             generator = Generator().manual_seed((torch.initial_seed() + len(self)) % 2**63)
         chosen = Chosen(self.model, self.outputs, logits or self.logits, classes)
+        examples = draw(data, self.per_task, generator, self.chunk_size or CHUNK_MOST)
         with undisturbed(self.model):
-            pieces, rows = self._collect(chosen, params, data, generator)
+            pieces, rows = gather(chosen, params, examples, len(self), self.chunk_size)
         check_finite(pieces)
         store = self.store.grown(pieces, rows, shapes)
         self.budget.check(len(store), store.nbytes)
@@ -152,10 +153,10 @@ class Memory:
     def protect(self, optimizer: Optimizer, every: int = 1) -> Protection:
         """From now on, let the optimizer move the weights only where remembered outputs do not change.
 
-        Each step's Δw becomes P Δw. With every=k the displacement of k steps is projected at once, which costs
-        less; in between the weights are where the optimizer put them, so call `settle` before you use them.
-        Only trainable parameters of this optimizer are moved. When several protected optimizers share a model,
-        each of them alone leaves the remembered outputs as they are.
+        Each step's Δw becomes P Δw. With every=k the displacement of k steps is projected at once, which
+        costs less; in between the weights are where the optimizer put them, so call `settle` before you use
+        or replace them. Only trainable parameters of this optimizer are moved. When several protected
+        optimizers share a model, each of them alone leaves the remembered outputs as they are.
 
         Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
         """
@@ -202,7 +203,8 @@ class Memory:
                 )
                 raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
         result = {name: u.detach().clone() for name, u in update.items()}
-        projector = self._projector({name: u for name, u in result.items() if name in self.parameters})
+        protected = {name: u for name, u in result.items() if name in self.parameters}
+        projector = projector_of(self.store, protected)
         if projector is not None:
             ours = [result[name] for name in projector.names]
             projector.remove(ours, [-u for u in ours])
@@ -214,7 +216,7 @@ class Memory:
         return state.to_dict(self.store, self._options())
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
-        """Replace what is stored by a `state_dict`, checked against the model; after an error nothing changed."""
+        """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
         store = state.from_dict(stored, self.model)
         self.settle()
         self._replace(store)
@@ -238,25 +240,6 @@ class Memory:
             raise ValueError(f"{os.fspath(path)}: {error}") from error
         return memory
 
-    def _collect(
-        self, chosen: Chosen, params: Mapping[str, Tensor], data: object, generator: Generator
-    ) -> tuple[list[Piece], int]:
-        """The pieces of a new task and its number of rows, which follow those stored."""
-        device = next(iter(params.values())).device
-        pieces: list[Piece] = []
-        n, size = len(self), self.chunk_size
-        for batch in draw(data, self.per_task, generator, size or CHUNK_MOST):
-            x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
-            check_labels(y, self.outputs, chosen.classes)
-            size = size or fitting(chosen, x)
-            for start in range(0, length((x, y)), size):
-                found, rows = collect(chosen, params, *take((x, y), slice(start, start + size)))
-                pieces += [Piece(piece.names, piece.block, n) for piece in found]
-                n += rows
-        if n == len(self):
-            raise ValueError("data is empty: there is no example to remember")
-        return pieces, n - len(self)
-
     def _options(self) -> dict[str, Any]:
         return {
             "per_task": self.per_task,
@@ -272,15 +255,9 @@ class Memory:
         for protection in self._protections:
             protection.forget()
 
-    def _projector(self, params: Mapping[str, Tensor]) -> Projector | None:
-        """P for those of the given tensors that have stored gradients."""
-        self.store.check_shapes({name: p.shape for name, p in params.items()})
-        params = {name: p for name, p in params.items() if name in self.store.shapes}
-        return Projector(self.store.only(params), params, self.store.gram(params)) if params else None
-
     def _projector_among(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
         params = self.parameters.among(tensors)
-        projector = self._projector(params)
+        projector = projector_of(self.store, params)
         return None if projector is None else (projector, [params[name] for name in projector.names])
 
     def _settle_others(self, protection: Protection) -> None:

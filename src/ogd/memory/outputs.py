@@ -1,4 +1,4 @@
-"""Which outputs of the model are kept: the true logit (GTL), the mean logit (AVE), all logits (ALL), or yours."""
+"""Which outputs are kept: the true logit (GTL), the mean logit (AVE), all logits (ALL), or your own."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -11,7 +11,7 @@ Logits = Callable[[nn.Module, Any], Tensor]
 
 
 class Chosen(nn.Module):
-    """The model with the chosen outputs on top: (x, y) ↦ f (B, k), one column for each gradient of an example."""
+    """The model with the chosen outputs on top: (x, y) ↦ f (B, k), a column for each gradient."""
 
     def __init__(
         self, model: nn.Module, outputs: Outputs, logits: Logits | None, classes: Sequence[int] | None
@@ -60,7 +60,8 @@ class Chosen(nn.Module):
 def check_outputs(outputs: object) -> None:
     if not (callable(outputs) or outputs in ("true", "mean", "all")):
         raise ValueError(
-            f'outputs must be "true", "mean", "all" or a function (logits, y) → (B,) or (B, k), not {outputs!r}'
+            'outputs must be "true", "mean", "all" or a function (logits, y) → (B,) or (B, k), '
+            f"not {outputs!r}"
         )
 
 
@@ -72,7 +73,7 @@ def check_classes(classes: Sequence[int] | None) -> None:
 
 
 def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> None:
-    """Labels must be there for "true" and be among `classes`; `Chosen.check` knows how many logits there are."""
+    """For "true" there must be labels, among `classes`; `Chosen.check` knows how many logits there are."""
     if outputs != "true":
         return
     if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool:

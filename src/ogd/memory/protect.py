@@ -1,11 +1,11 @@
 """Protecting an optimizer: what it did to the weights, Δw, becomes P Δw, through PyTorch's own step hooks.
 
-With every = k the displacement of k steps is projected at once: w ← anchor + P (w − anchor), where the anchor is
-the weights before the first of them. As P = I − Gᵀ K⁺ G that is  w ← w − Gᵀ K⁺ G (w − anchor).
+With every = k the displacement of k steps is projected at once: w ← anchor + P (w − anchor), where the anchor
+is the weights before the first of them. As P = I − Gᵀ K⁺ G that is  w ← w − Gᵀ K⁺ G (w − anchor).
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,44 +13,9 @@ import torch
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
-from ogd.memory.projection import coefficients, cutoff, whitener
-from ogd.memory.store import Piece
+from ogd.memory.projector import Projector, working
 
 _protected: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
-
-
-def working(dtype: torch.dtype) -> torch.dtype:
-    """The precision in which updates of a parameter are projected: half types in float32."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-class Projector:
-    """P for some parameters, given the pieces of G in their columns and their K."""
-
-    def __init__(self, pieces: Iterable[Piece], params: Mapping[str, Tensor], K: Tensor):
-        self.names = tuple(params)
-        self.n = len(K)
-        at = {name: i for i, name in enumerate(params)}
-        self._terms = []
-        for piece in pieces:
-            first = params[piece.names[0]]
-            block = piece.block.to(first.device, working(first.dtype)).laid_out()
-            self._terms.append((block, slice(piece.start, piece.stop), [at[name] for name in piece.names]))
-        dtypes = {working(p.dtype) for p in params.values()}
-        self._dtype = torch.float32 if torch.float32 in dtypes else torch.float64
-        self.W = whitener(K, cutoff(self.n, self._dtype)).to(self._dtype)  # (r, n)
-
-    def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
-        """From params, take Gᵀ K⁺ G u in place; `opposite` is −u."""
-        if not self._terms:
-            return
-        s = torch.zeros(self.n, dtype=self._dtype, device=self.W.device)
-        for block, rows, which in self._terms:
-            s[rows] += block.overlap([opposite[i] for i in which]).to(s)
-        c = coefficients(self.W, s)
-        for block, rows, which in self._terms:
-            first = opposite[which[0]]
-            block.add_combination([params[i] for i in which], c[rows].to(first.device, working(first.dtype)))
 
 
 class Protection:
@@ -149,8 +114,8 @@ def _check(optimizer: object, every: object) -> None:
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
     if isinstance(optimizer, LBFGS):
         raise ValueError(
-            "LBFGS cannot be protected: inside one step it moves the weights several times and judges each move "
-            "by the loss, which a projection afterwards would contradict; use SGD, Adam or another one-move optimizer"
+            "LBFGS cannot be protected: inside one step it moves the weights several times and judges each "
+            "move by the loss, which a projection afterwards would contradict; use SGD, Adam or the like"
         )
     if not isinstance(every, int) or isinstance(every, bool) or every < 1:
         raise ValueError(f"every must be a whole number of steps, 1 or more, not {every!r}")

@@ -1,7 +1,7 @@
 """A memory as a dictionary, and as a safetensors file. Nothing read is trusted: all of it is checked.
 
-The file holds the factors of each piece as `<piece>.A`, `<piece>.D` or `<piece>.G`, and one JSON document in its
-metadata for the rest. K is not stored: it follows from them.
+The file holds the factors of each piece as `<piece>.A`, `<piece>.D` or `<piece>.G`, and one JSON document in
+its metadata for the rest. K is not stored: it follows from them.
 """
 
 import json
@@ -27,7 +27,8 @@ _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
     """The state of a memory: JSON values, and tensors under "tensors"."""
-    pieces, tensors = [], {}
+    pieces: list[dict[str, Any]] = []
+    tensors: dict[str, Tensor] = {}
     for i, piece in enumerate(store.pieces):
         block = piece.block
         entry: dict[str, Any] = {"names": list(piece.names), "start": piece.start, "rows": block.n}
@@ -81,7 +82,7 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
 
 
 def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write to a temporary file beside it, then put it in place: a reader sees the old file or the new one."""
+    """Write a temporary file beside it and put it in place: a reader sees the old file or the new one."""
     path = Path(path)
     tensors = {key: t.contiguous().cpu() for key, t in stored["tensors"].items()}
     document = json.dumps({key: value for key, value in stored.items() if key != "tensors"})

@@ -1,4 +1,4 @@
-"""All of G: pieces, each a block of some parameters and some rows; and K = G Gᵀ, extended by new rows only."""
+"""All of G: pieces, each a block of some parameters and some rows; and K = G Gᵀ, extended by its new rows."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -124,6 +124,6 @@ class Store:
         for name, shape in shapes.items():
             if self.shapes.get(name, shape) != shape:
                 raise ValueError(
-                    f"parameter {name!r} has shape {tuple(shape)}, its stored gradients {tuple(self.shapes[name])}: "
-                    "give a layer that grows a new name, or start a new Memory"
+                    f"parameter {name!r} has shape {tuple(shape)}, its stored gradients "
+                    f"{tuple(self.shapes[name])}: give a layer that grows a new name, or start a new Memory"
                 )
