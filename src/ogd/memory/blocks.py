@@ -1,0 +1,209 @@
+"""One layer's share of G, the matrix whose rows are the stored gradients.
+
+A block answers three questions about its columns of G (n rows), without forming them:
+
+    gram(other)      G G'ᵀ     how stored gradients overlap with one another   (..., n, m), float64
+    overlap(update)  G u       how much an update moves each stored output     (..., n)
+    combine(c)       Gᵀ c      the update that a combination of rows makes     one tensor a parameter
+
+`update` holds one tensor for each parameter of the block: weight and perhaps bias for a layer, or any one
+parameter for `Dense`. The leading axes `...` are for stacks of runs; a single model has none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self, TypeAlias
+
+import torch
+from torch import Tensor
+
+CHUNK = 2**23  # float64 numbers that `gram` may expand at a time: 64 MiB
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """Gradients of a linear map as outer products: row i is Σ_t a_it ⊗ δ_it (and Σ_t δ_it for the bias).
+
+    a is the layer's input and δ the gradient at its output. T outer products make one row: 1 for a Linear
+    layer on vectors, the length for one on sequences, the output's positions for a convolution.
+
+        gram       (A Aᵀ + 1) ∘ (D Dᵀ)        the 1 is the bias
+        overlap    rowsum((A U + b) ∘ D)
+        combine    Aᵀ (c ∘ D),  Σ c ∘ D
+    """
+
+    A: Tensor  # (..., n·T, in)
+    D: Tensor  # (..., n·T, out)
+    bias: bool = True
+    T: int = 1
+    out_first: bool = True  # the weight is (..., out, in) as in nn.Linear and nn.Conv2d; else (..., in, out)
+
+    @property
+    def n(self) -> int:
+        return self.A.shape[-2] // self.T
+
+    @property
+    def nbytes(self) -> int:
+        return self.A.nbytes + self.D.nbytes
+
+    @property
+    def device(self) -> torch.device:
+        return self.A.device
+
+    def gram(self, other: "Block") -> Tensor:
+        if isinstance(other, Factored) and self.T == other.T == 1:
+            K = self.A.double() @ other.A.double().mT  # (..., n, m)
+            if self.bias:
+                K += 1
+            return K.mul_(self.D.double() @ other.D.double().mT)
+        return _gram_of_rows(self, other)
+
+    def overlap(self, update: Sequence[Tensor]) -> Tensor:
+        Y = self._matrix(update[0].to(self.A.dtype)) @ self.A.mT  # (..., out, n·T)
+        if self.bias:
+            Y += update[1].to(Y.dtype).unsqueeze(-1)
+        s = Y.mul_(self.D.mT).sum(-2)
+        return s if self.T == 1 else torch.unflatten(s, -1, (self.n, self.T)).sum(-1)
+
+    def combine(self, c: Tensor) -> tuple[Tensor, ...]:
+        X = self._weigh(c)
+        U = X @ self.A if self.out_first else (X @ self.A).mT
+        return (U, X.sum(-1)) if self.bias else (U,)
+
+    def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
+        """Do `params += combine(c)` in place, inside the matrix product where the layout allows it."""
+        weight = params[0]
+        if self.A.ndim > 2 or weight.dtype != self.A.dtype or not weight.is_contiguous():
+            return _add(params, self.combine(c))
+        X = self._weigh(c)
+        self._matrix(weight).addmm_(X, self.A)
+        if self.bias:
+            params[1].add_(X.sum(-1))
+        return None
+
+    def laid_out(self) -> Self:
+        """The same block with Dᵀ contiguous, which `overlap` and `combine` read: a fifth faster."""
+        return replace(self, D=self.D.mT.contiguous().mT)
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        """Rows start:stop of G themselves, (..., stop − start, p)."""
+        part = self[start:stop]
+        A, D = (torch.unflatten(F, -2, (part.n, self.T)).double() for F in (part.A, part.D))
+        W = D.mT @ A if self.out_first else A.mT @ D
+        return torch.cat([W.flatten(-2), D.sum(-2)], -1) if self.bias else W.flatten(-2)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"A": self.A, "D": self.D}
+
+    def split(self) -> tuple["Block", ...]:
+        """The same gradients as one block a parameter."""
+        weight = replace(self, bias=False)
+        delta = self.D if self.T == 1 else torch.unflatten(self.D, -2, (self.n, self.T)).sum(-2)
+        return (weight, Dense(delta)) if self.bias else (weight,)
+
+    def joined(self, other: "Block") -> "Factored | None":
+        """These rows and the other's in one block, or None where they do not fit together."""
+        if not isinstance(other, Factored) or not _alike(self.A, other.A):
+            return None
+        if (self.bias, self.T, self.out_first) != (other.bias, other.T, other.out_first):
+            return None
+        return replace(self, A=torch.cat([self.A, other.A], -2), D=torch.cat([self.D, other.D], -2))
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
+        return replace(self, A=self.A.to(device, dtype), D=self.D.to(device, dtype))
+
+    def __getitem__(self, rows: slice) -> Self:
+        rows = slice(rows.start * self.T, rows.stop * self.T)
+        return replace(self, A=self.A[..., rows, :], D=self.D[..., rows, :])
+
+    def _weigh(self, c: Tensor) -> Tensor:
+        c = c if self.T == 1 else c.repeat_interleave(self.T, -1)
+        return c.unsqueeze(-2) * self.D.mT  # (..., out, n·T)
+
+    def _matrix(self, weight: Tensor) -> Tensor:
+        """A weight, also a convolution's, as Uᵀ (..., out, in)."""
+        return weight.flatten(self.A.ndim - 1) if self.out_first else weight.mT
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Gradients of one parameter, written out."""
+
+    G: Tensor  # (..., n, p)
+
+    @property
+    def n(self) -> int:
+        return self.G.shape[-2]
+
+    @property
+    def nbytes(self) -> int:
+        return self.G.nbytes
+
+    @property
+    def device(self) -> torch.device:
+        return self.G.device
+
+    def gram(self, other: "Block") -> Tensor:
+        return _gram_of_rows(self, other)
+
+    def overlap(self, update: Sequence[Tensor]) -> Tensor:
+        (u,) = update
+        u = u.reshape(*u.shape[: self.G.ndim - 2], -1).to(self.G.dtype)  # (..., p)
+        return (self.G @ u.unsqueeze(-1)).squeeze(-1)
+
+    def combine(self, c: Tensor) -> tuple[Tensor, ...]:
+        return ((c.unsqueeze(-2) @ self.G).squeeze(-2),)
+
+    def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
+        """Do `params += combine(c)` in place."""
+        _add(params, self.combine(c))
+
+    def laid_out(self) -> Self:
+        return self
+
+    def rows(self, start: int, stop: int) -> Tensor:
+        return self.G[..., start:stop, :].double()
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"G": self.G}
+
+    def split(self) -> tuple["Block", ...]:
+        return (self,)
+
+    def joined(self, other: "Block") -> "Dense | None":
+        """These rows and the other's in one block, or None where they do not fit together."""
+        if not isinstance(other, Dense) or not _alike(self.G, other.G):
+            return None
+        return Dense(torch.cat([self.G, other.G], -2))
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
+        return replace(self, G=self.G.to(device, dtype))
+
+    def __getitem__(self, rows: slice) -> Self:
+        return replace(self, G=self.G[..., rows, :])
+
+
+Block: TypeAlias = Factored | Dense
+
+
+def _gram_of_rows(one: Block, other: Block) -> Tensor:
+    """G G'ᵀ from the rows themselves, some at a time: for T outer products a row also the cheaper way."""
+    first = one.rows(0, min(one.n, 1))
+    width = max(first.shape[:-2].numel() * first.shape[-1], 1)
+    step = max(CHUNK // width, 1)
+    K = first.new_zeros(*first.shape[:-2], one.n, other.n)  # (..., n, m)
+    for i in range(0, one.n, step):
+        rows = one.rows(i, min(i + step, one.n))
+        for j in range(0, other.n, step):
+            K[..., i : i + step, j : j + step] = rows @ other.rows(j, min(j + step, other.n)).mT
+    return K
+
+
+def _add(params: Sequence[Tensor], update: Sequence[Tensor]) -> None:
+    for p, u in zip(params, update, strict=True):
+        p.add_(u.reshape(p.shape))
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    same_axes = one.shape[:-2] == other.shape[:-2] and one.shape[-1] == other.shape[-1]
+    return same_axes and one.dtype == other.dtype and one.device == other.device

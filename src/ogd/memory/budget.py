@@ -1,0 +1,49 @@
+"""How much may be stored: a number of directions or of bytes."""
+
+import re
+from dataclasses import dataclass
+
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+class BudgetExceeded(ValueError):
+    """A task does not fit the memory's budget; nothing of it was stored."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that may be stored; None is no limit."""
+
+    directions: int | None = None
+    nbytes: int | None = None
+
+    @classmethod
+    def parse(cls, budget: "int | str | Budget | None") -> "Budget":
+        """A budget as users write it.
+
+        >>> Budget.parse(2000), Budget.parse("64 MB")
+        (Budget(directions=2000, nbytes=None), Budget(directions=None, nbytes=64000000))
+        """
+        if budget is None:
+            return cls()
+        if isinstance(budget, Budget):
+            return budget
+        if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
+            return cls(directions=budget)
+        if isinstance(budget, str):
+            match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?i?B)\s*", budget, re.IGNORECASE)
+            if match:
+                return cls(nbytes=int(float(match[1]) * _UNITS[match[2].upper()]))
+        raise ValueError(
+            f'budget must be a number of directions, bytes such as "64MB", or None, not {budget!r}'
+        )
+
+    def check(self, directions: int, nbytes: int) -> None:
+        """Raise unless a memory of this size is within the budget."""
+        sizes = ((directions, self.directions, "directions"), (nbytes, self.nbytes, "bytes"))
+        for size, most, what in sizes:
+            if most is not None and size > most:
+                raise BudgetExceeded(
+                    f"the memory would hold {size:,} {what}, its budget is {most:,}: nothing was stored; "
+                    "raise budget= or remember fewer examples (per_task=)"
+                )

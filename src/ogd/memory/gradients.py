@@ -1,0 +1,231 @@
+"""Model + examples → blocks: the gradient of each chosen output of each example, the rows of G.
+
+Linear and convolution layers need one forward pass and one backward pass an output for a whole chunk: hooks
+keep each layer's input a, autograd gives the gradient δ at its output. That is right only if the layer was
+called once, its parameters were used by that call alone, and its first axis is the examples': all this is
+checked, and what fails is differentiated example by example (torch.func, or a loop where that cannot).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils import _pytree as pytree
+
+from ogd.memory.blocks import Dense, Factored
+from ogd.memory.examples import Chunk, length, take
+from ogd.memory.layers import rule_of
+from ogd.memory.outputs import Chosen, check_labels
+from ogd.memory.per_example import per_example
+from ogd.memory.store import Piece
+
+Params = Mapping[str, Tensor]
+CHUNK_BYTES = (
+    2**28
+)  # what a chunk may keep for its backward pass, and what dense gradients may take at a time
+CHUNK_MOST = 256
+
+
+class _Call:
+    """What a hook saw of one call of a layer."""
+
+    def __init__(self, a: Tensor, out: Tensor):
+        self.a, self.version = a.detach(), a._version
+        # the edge, not the tensor: an in-place ReLU would move the tensor behind itself
+        self.edge: GradientEdge = get_gradient_edge(out)
+        self.batch = (a.shape[0], out.shape[0])
+
+
+def gather(
+    chosen: Chosen, params: Params, batches: Iterable[Chunk], start: int, chunk_size: int | None
+) -> tuple[list[Piece], int]:
+    """The pieces of G for a task whose rows begin at `start`, and their number."""
+    device = next(iter(params.values())).device
+    pieces: list[Piece] = []
+    n = start
+    for batch in batches:
+        x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
+        check_labels(y, chosen.outputs, chosen.classes)
+        chunk_size = chunk_size or fitting(chosen, x)
+        for i in range(0, length((x, y)), chunk_size):
+            found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
+            pieces += [Piece(piece.names, piece.block, n) for piece in found]
+            n += rows
+    if n == start:
+        raise ValueError("data is empty: there is no example to remember")
+    return pieces, n - start
+
+
+def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:
+    """The pieces of G for one chunk, and its number of rows: example by example, output by output."""
+    calls, handles = _watch(chosen.model)
+    try:
+        scores = chosen.scores(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    chosen.check(scores, y)
+    f = chosen.choose(scores, y)  # (B, k)
+    B = length((x, y))
+    if f.ndim != 2 or f.shape[0] != B:
+        raise ValueError(f"outputs must have shape ({B},) or ({B}, k) for {B} examples, not {tuple(f.shape)}")
+    uses = _uses(f)
+    names = {id(p): name for name, p in params.items()}
+    layers = {m: c[0] for m, c in calls.items() if len(c) == 1 and _alone(m, c[0], uses, names, B)}
+    pieces = _read_layers(f, layers, names)
+    covered = {name for piece in pieces for name in piece.names}
+    rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
+    if rest:
+        pieces += [
+            Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()
+        ]
+    return pieces, f.numel()
+
+
+def fitting(chosen: Chosen, x: Any) -> int:
+    """How many examples fit a chunk, from what autograd keeps for the backward pass of the first one."""
+    held: dict[int, int] = {}
+
+    def keep(t: Tensor) -> Tensor:
+        held[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        chosen.scores(take(x, slice(0, 1)))
+    weights = {p.untyped_storage().data_ptr() for p in chosen.parameters()}
+    each = sum(size for pointer, size in held.items() if pointer not in weights)
+    return min(max(CHUNK_BYTES // max(each, 1), 1), CHUNK_MOST)
+
+
+def check_model(model: nn.Module) -> None:
+    """Batch statistics in evaluation mode would couple the examples."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+            raise ValueError(
+                f"{name or 'the model'} normalises by the batch even in evaluation mode, so no example has a "
+                "gradient of its own: use track_running_stats=True"
+            )
+
+
+def check_finite(pieces: Sequence[Piece]) -> None:
+    for piece in pieces:
+        if not all(t.isfinite().all() for t in piece.block.tensors().values()):
+            raise ValueError(
+                f"the gradient of {' and '.join(piece.names)} is not finite (NaN or infinite): nothing was "
+                "stored; look for such values in the data and in the weights"
+            )
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode with gradients; modes and random state are as before afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    devices = {p.device for p in model.parameters()}
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for kind in {d.type for d in devices}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        if any(
+            isinstance(module, nn.RNNBase) for module, _ in modes
+        ):  # cuDNN's cannot go backward in eval mode
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        try:
+            model.eval()
+            yield
+        finally:
+            for module, training in modes:
+                module.training = training
+
+
+def _watch(model: nn.Module) -> tuple[dict[nn.Module, list[_Call]], list[Any]]:
+    calls: dict[nn.Module, list[_Call]] = {}
+
+    def hook(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        seen = calls.setdefault(layer, [])
+        if isinstance(out, Tensor) and out.grad_fn is not None and args:
+            seen.append(_Call(args[0], out))
+
+    layers = [layer for layer in model.modules() if rule_of(layer)]
+    # first in the queue, so that other hooks cannot have replaced the output
+    return calls, [layer.register_forward_hook(hook, prepend=True) for layer in layers]
+
+
+def _uses(f: Tensor) -> Counter[int]:
+    """How many operations of the graph of f use each leaf, by id."""
+    uses: Counter[int] = Counter()
+    seen, queue = {f.grad_fn}, [f.grad_fn]
+    while queue:
+        node = queue.pop()
+        for after, _ in node.next_functions if node else ():
+            leaf = getattr(after, "variable", None)
+            if leaf is not None:
+                uses[id(leaf)] += 1
+            elif after not in seen:
+                seen.add(after)
+                queue.append(after)
+    return uses
+
+
+def _alone(layer: nn.Module, call: _Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:
+    """Whether the layer's gradient comes from this call only, with the examples on the first axis."""
+    own = [p for p in layer._parameters.values() if p is not None]
+    return (
+        id(layer.weight) in names
+        and all(uses[id(p)] == 1 for p in own if id(p) in names)
+        and call.batch == (B, B)
+        and call.a._version == call.version
+    )
+
+
+def _read_layers(f: Tensor, layers: Mapping[nn.Module, _Call], names: Mapping[int, str]) -> list[Piece]:
+    """A backward pass an output gives every layer its δ; one more shows that δ_i is of example i alone."""
+    if not layers:
+        return []
+    B, k = f.shape
+    edges = [call.edge for call in layers.values()]
+    passes = [
+        torch.autograd.grad(f[:, j].sum(), edges, retain_graph=True, allow_unused=True) for j in range(k)
+    ]
+    # weigh example i by v_i, a power of two: its δ must grow by exactly v_i
+    powers = torch.randint(4, (B, 1), generator=torch.Generator().manual_seed(B))
+    v = (2.0**powers).to(f)
+    probes = torch.autograd.grad((v * f).sum(), edges, retain_graph=True, allow_unused=True)
+    pieces = []
+    for (layer, call), probe, *ds in zip(layers.items(), probes, *passes, strict=True):
+        if probe is None:  # its output is not used, so its weight is used elsewhere
+            continue
+        d = torch.stack([torch.zeros_like(probe) if d is None else d for d in ds])  # (k, B, ...)
+        if _belongs(d, probe, v):
+            pieces += _factor(layer, call.a, d, names)
+    return pieces
+
+
+def _belongs(d: Tensor, probe: Tensor, v: Tensor) -> bool:
+    """Whether weighing the examples by v weighs their δ alike; d is (k, B, ...), the probe its sum over k."""
+    weighted = d.sum(0) * v.view(-1, *[1] * (probe.ndim - 1))
+    slack = torch.finfo(d.dtype).eps ** 0.5 * d.abs().amax() * v.amax()
+    return bool(((weighted - probe).abs() <= slack).all() | ~probe.isfinite().all())  # NaN is found later
+
+
+def _factor(layer: nn.Module, a: Tensor, d: Tensor, names: Mapping[int, str]) -> list[Piece]:
+    """The layer's piece, factored or dense, whichever is smaller."""
+    rule = rule_of(layer)
+    assert rule is not None
+    read = [rule.read(layer, a, d_j) for d_j in d]
+    A = torch.stack([A for A, _ in read], 1).flatten(0, 2)  # (B·k·T, in)
+    D = torch.stack([D for _, D in read], 1).flatten(0, 2)  # (B·k·T, out)
+    T = len(D) // (d.shape[0] * d.shape[1])
+    bias = layer._parameters.get("bias")
+    own = [p for p in (layer._parameters["weight"], bias) if p is not None and id(p) in names]
+    block = Factored(A.contiguous(), D.contiguous(), bias=len(own) == 2, T=T, out_first=rule.out_first)
+    piece = Piece(tuple(names[id(p)] for p in own), block)
+    if T * (A.shape[1] + D.shape[1]) < sum(p.numel() for p in own):
+        return [piece]
+    parts = zip(piece.names, block.split(), strict=True)
+    return [Piece((name,), Dense(part.rows(0, block.n).to(D.dtype))) for name, part in parts]

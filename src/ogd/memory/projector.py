@@ -1,0 +1,56 @@
+"""P for the parameters of one model: G's blocks and K's whitener, in the precision of the weights."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ogd.memory.blocks import Factored
+from ogd.memory.projection import coefficients, cutoff, whitener
+from ogd.memory.store import Piece, Store
+
+
+def working(dtype: torch.dtype) -> torch.dtype:
+    """The precision in which updates of a parameter are projected: half types in float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+class Projector:
+    """P for some parameters, given the pieces of G in their columns and their K."""
+
+    def __init__(self, pieces: Iterable[Piece], params: Mapping[str, Tensor], K: Tensor):
+        self.names = tuple(params)
+        self.n = len(K)
+        at = {name: i for i, name in enumerate(params)}
+        self._terms = []
+        for piece in pieces:
+            first = params[piece.names[0]]
+            block = piece.block.to(first.device, working(first.dtype)).laid_out()
+            self._terms.append((block, slice(piece.start, piece.stop), [at[name] for name in piece.names]))
+        dtypes = {working(p.dtype) for p in params.values()}
+        self._dtype = torch.float32 if torch.float32 in dtypes else torch.float64
+        self.W = whitener(K, cutoff(self.n, self._dtype)).to(self._dtype)  # (r, n)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes beyond the stored gradients; each protection has its own copy of D, laid out for speed."""
+        return self.W.nbytes + sum(block.D.nbytes for block, *_ in self._terms if isinstance(block, Factored))
+
+    def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
+        """From params, take Gᵀ K⁺ G u in place; `opposite` is −u."""
+        if not self._terms:
+            return
+        s = torch.zeros(self.n, dtype=self._dtype, device=self.W.device)
+        for block, rows, which in self._terms:
+            s[rows] += block.overlap([opposite[i] for i in which]).to(s)
+        c = coefficients(self.W, s)
+        for block, rows, which in self._terms:
+            first = opposite[which[0]]
+            block.add_combination([params[i] for i in which], c[rows].to(first.device, working(first.dtype)))
+
+
+def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None:
+    """P for those of the given parameters that have stored gradients; None if none has."""
+    store.check_shapes({name: p.shape for name, p in params.items()})
+    params = {name: p for name, p in params.items() if name in store.shapes}
+    return Projector(store.only(params), params, store.gram(params)) if params else None

@@ -1,0 +1,186 @@
+"""A memory as a dictionary, and as a safetensors file. Nothing read is trusted: all of it is checked.
+
+The file holds the factors of each piece as `<piece>.A`, `<piece>.D` or `<piece>.G`, and one JSON document in
+its metadata for the rest. K is not stored: it follows from them.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from ogd.memory.blocks import Block, Dense, Factored
+from ogd.memory.budget import Budget
+from ogd.memory.store import Piece, Store
+
+FORMAT = "ogd.memory"
+VERSION = 1
+_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of a memory: JSON values, and tensors under "tensors"."""
+    pieces: list[dict[str, Any]] = []
+    tensors: dict[str, Tensor] = {}
+    for i, piece in enumerate(store.pieces):
+        block = piece.block
+        entry: dict[str, Any] = {"names": list(piece.names), "start": piece.start, "rows": block.n}
+        if isinstance(block, Factored):
+            entry |= {"bias": block.bias, "T": block.T, "out_first": block.out_first}
+        pieces.append(entry)
+        tensors |= {f"{i}.{key}": t.detach() for key, t in block.tensors().items()}
+    return {
+        "version": VERSION,
+        "options": dict(options),
+        "tasks": list(store.tasks),
+        "shapes": {name: list(shape) for name, shape in store.shapes.items()},
+        "pieces": pieces,
+        "tensors": tensors,
+    }
+
+
+def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
+    """The store of a state, or a ValueError that says what does not fit the model or itself."""
+    if stored.get("version") != VERSION:
+        raise ValueError(
+            f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}"
+        )
+    try:
+        tasks = [_whole(rows, 1) for rows in stored["tasks"]]
+        shapes = {str(name): torch.Size(shape) for name, shape in stored["shapes"].items()}
+        params = dict(model.named_parameters())
+        _check_model(shapes, params)
+        tensors = dict(stored["tensors"])
+        pieces = [_piece(i, entry, tensors, shapes, params) for i, entry in enumerate(stored["pieces"])]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
+    if tensors:
+        raise ValueError(f"the state has tensors that belong to no piece: {sorted(tensors)}")
+    if any(piece.stop > sum(tasks) for piece in pieces):
+        raise ValueError("the state has more rows than its tasks")
+    _check_overlap(pieces)
+    return Store(pieces, tasks, shapes)
+
+
+def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a saved memory, with those given on loading in their place."""
+    saved = dict(stored.get("options", {}))
+    if saved.pop("logits", False) and given.get("logits") is None:
+        raise ValueError("the memory was saved with a logits function: give logits= again")
+    if saved.get("outputs") is None and given.get("outputs") is None:
+        raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
+    directions, nbytes = saved.pop("budget", (None, None))
+    known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size") if key in saved}
+    return {**known, "budget": Budget(directions, nbytes), **given}
+
+
+def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a temporary file beside it and put it in place: a reader sees the old file or the new one."""
+    path = Path(path)
+    tensors = {key: t.contiguous().cpu() for key, t in stored["tensors"].items()}
+    document = json.dumps({key: value for key, value in stored.items() if key != "tensors"})
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    try:
+        save_file(tensors, temporary, {"format": FORMAT, "state": document})
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The state in a file, not yet checked against a model."""
+    name = os.fspath(path)
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{name}: no such file")
+    try:
+        with safe_open(name, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{name}: not a safetensors file, or a damaged one ({error})") from error
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{name}: a safetensors file, but not one of ogd.Memory.save")
+    try:
+        document = json.loads(metadata["state"])
+    except (KeyError, json.JSONDecodeError) as error:
+        raise ValueError(f"{name}: its metadata is damaged ({error!r})") from error
+    if not isinstance(document, dict):
+        raise ValueError(f"{name}: its metadata is damaged (not an object)")
+    return {**document, "tensors": tensors}
+
+
+def _piece(
+    i: int,
+    entry: Mapping[str, Any],
+    tensors: dict[str, Tensor],
+    shapes: Mapping[str, torch.Size],
+    params: Mapping[str, Tensor],
+) -> Piece:
+    names = tuple(str(name) for name in entry["names"])
+    where = f"piece {i} ({', '.join(names)})"
+    sizes = [shapes[name] for name in names]
+    rows, start = _whole(entry["rows"], 1), _whole(entry["start"], 0)
+    block: Block
+    if "T" in entry:
+        T, bias, out_first = _whole(entry["T"], 1), bool(entry["bias"]), bool(entry["out_first"])
+        A, D = tensors.pop(f"{i}.A"), tensors.pop(f"{i}.D")
+        block = Factored(A, D, bias=bias, T=T, out_first=out_first)
+        out, into = (
+            (sizes[0][0], sizes[0][1:].numel()) if out_first else (sizes[0][-1], sizes[0][:-1].numel())
+        )
+        wanted = [(A, (rows * T, into)), (D, (rows * T, out))]
+        fits = len(names) == 1 + bias and len(sizes[0]) > 1 and (not bias or sizes[1] == (out,))
+    else:
+        G = tensors.pop(f"{i}.G")
+        block, wanted, fits = Dense(G), [(G, (rows, sizes[0].numel()))], len(names) == 1
+    for tensor, shape in wanted:
+        if not fits or tensor.shape != shape:
+            raise ValueError(f"{where}: a tensor of shape {tuple(tensor.shape)} where {shape} belongs")
+        if tensor.dtype not in _DTYPES or not tensor.isfinite().all():
+            raise ValueError(f"{where}: holds values that are not finite floating-point numbers")
+    p = params[names[0]]
+    return Piece(names, block.to(p.device, wanted[0][0].dtype), start)
+
+
+def _check_model(shapes: Mapping[str, torch.Size], params: Mapping[str, Tensor]) -> None:
+    missing = [name for name in shapes if name not in params]
+    other = [
+        f"{name} {tuple(shape)} ≠ {tuple(params[name].shape)}"
+        for name, shape in shapes.items()
+        if name in params and params[name].shape != shape
+    ]
+    if missing or other:
+        parts = [f"not in the model: {', '.join(missing)}"] * bool(missing)
+        parts += [f"of another shape in the model: {'; '.join(other)}"] * bool(other)
+        raise ValueError("the memory is of another model: " + "; ".join(parts))
+
+
+def _check_overlap(pieces: list[Piece]) -> None:
+    """A row and parameter must not be stored twice: it would count twice."""
+    ends: dict[str, int] = {}
+    for name, start, stop in sorted((name, p.start, p.stop) for p in pieces for name in p.names):
+        if start < ends.get(name, 0):
+            raise ValueError(f"the state stores rows of {name} twice")
+        ends[name] = stop
+
+
+def _whole(value: object, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"the state holds {value!r} where a whole number of at least {least} belongs")
+    return value
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,129 @@
+"""All of G: pieces, each a block of some parameters and some rows; and K = G Gᵀ, extended by its new rows."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ogd.memory.blocks import Block
+from ogd.memory.projection import extend
+
+Shapes = Mapping[str, torch.Size]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Rows start … stop of G, in the columns of the named parameters. Where G has no piece it is zero."""
+
+    names: tuple[str, ...]
+    block: Block
+    start: int = 0
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.block.n
+
+    def only(self, names: Collection[str]) -> Iterator["Piece"]:
+        """This piece restricted to some parameters."""
+        if all(name in names for name in self.names):
+            yield self
+            return
+        for name, block in zip(self.names, self.block.split(), strict=True):
+            if name in names:
+                yield Piece((name,), block, self.start)
+
+    def since(self, row: int) -> "Piece":
+        """The rows of this piece from `row` of G on."""
+        skip = min(max(row - self.start, 0), self.block.n)
+        return replace(self, block=self.block[skip : self.block.n], start=self.start + skip)
+
+    def gram(self, other: "Piece") -> Tensor | None:
+        """The inner products of these rows with those, (n, m); None if they have no parameter in common."""
+        if self.names == other.names:
+            return self.block.gram(other.block)
+        total = None
+        for name in set(self.names) & set(other.names):
+            (ours,), (theirs,) = self.only({name}), other.only({name})
+            overlap = ours.block.gram(theirs.block)
+            total = overlap if total is None else total + overlap
+        return total
+
+
+def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
+    """The pieces and new ones at the end, joined to the last of the same parameters if they continue it."""
+    result = list(pieces)
+    last = {piece.names: i for i, piece in enumerate(result)}
+    for piece in new:
+        i = last.get(piece.names)
+        joined = None
+        if i is not None and result[i].stop == piece.start:
+            joined = result[i].block.joined(piece.block)
+        if i is not None and joined is not None:
+            result[i] = replace(result[i], block=joined)
+        else:
+            last[piece.names] = len(result)
+            result.append(piece)
+    return result
+
+
+def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
+    """K for all n rows of G from the K of the first ones: only the new rows are computed."""
+    old = len(K)
+    rows = torch.zeros(n - old, n, dtype=torch.float64, device=K.device)  # (new, n)
+    for piece in pieces:
+        if piece.stop <= old:
+            continue
+        new = piece.since(old)
+        for other in pieces:
+            overlap = new.gram(other)
+            if overlap is not None:
+                rows[new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
+    return extend(K, rows[:, :old], rows[:, old:])
+
+
+class Store:
+    """The pieces of G, task by task, with the shapes of their parameters and K for the columns asked for."""
+
+    def __init__(self, pieces: Iterable[Piece] = (), tasks: Iterable[int] = (), shapes: Shapes | None = None):
+        self.pieces = list(pieces)
+        self.tasks = tuple(tasks)  # rows of each task
+        self.shapes = dict(shapes or {})
+        self.grams: dict[frozenset[str], Tensor] = {}
+
+    def __len__(self) -> int:
+        return sum(self.tasks)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(piece.block.nbytes for piece in self.pieces)
+
+    def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes) -> "Store":
+        """This store and another task; K of the old rows is kept."""
+        pieces = appended(self.pieces, new)
+        stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
+        store = Store(pieces, (*self.tasks, rows), self.shapes | stored)
+        store.grams = self.grams
+        return store
+
+    def only(self, names: Collection[str]) -> list[Piece]:
+        return [part for piece in self.pieces for part in piece.only(names)]
+
+    def gram(self, names: Collection[str]) -> Tensor:
+        """K of the columns of some parameters, brought up to date."""
+        key = frozenset(names)
+        pieces = self.only(key)
+        device = pieces[0].block.device if pieces else None
+        K = self.grams.get(key, torch.zeros(0, 0, dtype=torch.float64, device=device))
+        if len(K) < len(self):
+            K = self.grams[key] = extended_gram(K, pieces, len(self))
+        return K
+
+    def check_shapes(self, shapes: Shapes) -> None:
+        """Raise if a parameter has another shape than its stored gradients."""
+        for name, shape in shapes.items():
+            if self.shapes.get(name, shape) != shape:
+                raise ValueError(
+                    f"parameter {name!r} has shape {tuple(shape)}, its stored gradients "
+                    f"{tuple(self.shapes[name])}: give a layer that grows a new name, or start a new Memory"
+                )

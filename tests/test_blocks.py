@@ -1,0 +1,113 @@
+"""The three questions of a block, against its rows written out; for one model and for a stack of runs."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from ogd.memory import Block, Dense, Factored
+
+LEADS = [(), (3,), (2, 3)]
+
+
+def factored(n: int, T: int, bias: bool, out_first: bool, lead: tuple[int, ...]) -> Factored:
+    A, D = (torch.randn(*lead, n * T, width, dtype=torch.float64) for width in (5, 4))
+    return Factored(A, D, bias=bias, T=T, out_first=out_first)
+
+
+def update_of(block: Block, lead: tuple[int, ...]) -> list[Tensor]:
+    if isinstance(block, Dense):
+        return [torch.randn(*lead, 5, 4, dtype=torch.float64)]
+    shapes = [(4, 5) if block.out_first else (5, 4), (4,)][: 1 + block.bias]
+    return [torch.randn(*lead, *shape, dtype=torch.float64) for shape in shapes]
+
+
+def flat(update: list[Tensor], lead: tuple[int, ...]) -> Tensor:
+    return torch.cat([u.reshape(*lead, -1) for u in update], -1)
+
+
+BLOCKS = {
+    "linear": lambda n, lead: factored(n, 1, True, True, lead),
+    "no bias": lambda n, lead: factored(n, 1, False, True, lead),
+    "in first": lambda n, lead: factored(n, 1, True, False, lead),
+    "sequence": lambda n, lead: factored(n, 3, True, True, lead),
+    "sequence, in first, no bias": lambda n, lead: factored(n, 3, False, False, lead),
+    "dense": lambda n, lead: Dense(torch.randn(*lead, n, 20, dtype=torch.float64)),
+}
+
+
+@pytest.mark.parametrize("lead", LEADS)
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_gram_overlap_and_combine_are_those_of_the_rows(kind: str, lead: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    block, other = BLOCKS[kind](6, lead), BLOCKS[kind](3, lead)
+    G, H = block.rows(0, 6), other.rows(0, 3)
+    update = update_of(block, lead)
+    c = torch.randn(*lead, 6, dtype=torch.float64)
+    torch.testing.assert_close(block.gram(other), G @ H.mT)
+    torch.testing.assert_close(block.overlap(update), (G @ flat(update, lead).unsqueeze(-1)).squeeze(-1))
+    combined = (c.unsqueeze(-2) @ G).squeeze(-2)
+    torch.testing.assert_close(flat(list(block.combine(c)), lead), combined)
+    expected = flat(update, lead) + combined
+    block.add_combination(update, c)
+    torch.testing.assert_close(flat(update, lead), expected)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_a_run_of_a_stack_is_that_run_alone(kind: str) -> None:
+    stack = BLOCKS[kind](6, (3,))
+    update, c = update_of(stack, (3,)), torch.randn(3, 6, dtype=torch.float64)
+    for r in range(3):
+        alone = type(stack)(**{**vars(stack), **{key: t[r] for key, t in stack.tensors().items()}})
+        torch.testing.assert_close(stack.gram(stack)[r], alone.gram(alone))
+        torch.testing.assert_close(stack.overlap(update)[r], alone.overlap([u[r] for u in update]))
+        for both, one in zip(stack.combine(c), alone.combine(c[r]), strict=True):
+            torch.testing.assert_close(both[r], one)
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_split_slice_and_join_keep_the_rows(kind: str) -> None:
+    block, more = BLOCKS[kind](6, ()), BLOCKS[kind](2, ())
+    G = block.rows(0, 6)
+    torch.testing.assert_close(torch.cat([part.rows(0, 6) for part in block.split()], -1), G)
+    torch.testing.assert_close(block[2:5].rows(0, 3), G[2:5])
+    joined = block.joined(more)
+    assert joined is not None
+    torch.testing.assert_close(joined.rows(0, 8), torch.cat([G, more.rows(0, 2)]))
+
+
+def test_blocks_of_different_kinds_do_not_join_but_have_a_gram() -> None:
+    long, short = factored(4, 3, False, True, ()), factored(5, 1, False, True, ())
+    dense = Dense(torch.randn(2, 20, dtype=torch.float64))
+    for one in (long, short, dense):
+        for other in (long, short, dense):
+            assert (one.joined(other) is None) == (one is not other)
+            torch.testing.assert_close(one.gram(other), one.rows(0, one.n) @ other.rows(0, other.n).mT)
+
+
+def test_a_large_gram_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = factored(7, 3, True, True, ())
+    whole = block.gram(block)
+    monkeypatch.setattr("ogd.memory.blocks.CHUNK", 50)  # two rows at a time
+    torch.testing.assert_close(block.gram(block), whole)
+
+
+def test_gram_is_float64_whatever_is_stored() -> None:
+    block = factored(4, 1, True, True, ()).to(torch.device("cpu"), torch.bfloat16)
+    K = block.gram(block)
+    assert K.dtype == torch.float64
+    torch.testing.assert_close(K, block.rows(0, 4) @ block.rows(0, 4).mT)
+
+
+@pytest.mark.parametrize("layout", ["channels_last", "bfloat16"])
+def test_adding_in_place_works_where_the_matrix_product_cannot(layout: str) -> None:
+    block = Factored(torch.randn(6, 2 * 9), torch.randn(6, 4), bias=False, T=3)
+    weight = torch.randn(4, 2, 3, 3)
+    weight = (
+        weight.to(torch.bfloat16) if layout == "bfloat16" else weight.to(memory_format=torch.channels_last)
+    )
+    c = torch.randn(2)
+    expected = weight.float() + block.combine(c)[0].view(4, 2, 3, 3)
+    block.add_combination([weight], c)
+    torch.testing.assert_close(
+        weight.float(), expected, rtol=1e-2 if layout == "bfloat16" else 1e-6, atol=1e-2
+    )

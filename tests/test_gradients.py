@@ -1,0 +1,195 @@
+"""Per-example gradients, whatever way they reach a parameter, equal a loop of autograd.grad."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from memory_models import MODELS, make
+from ogd.memory import Factored, Memory, per_example, register_layer
+from ogd.memory.layers import _RULES
+from reference import logit_gradients
+
+
+def rows(memory: Memory) -> torch.Tensor:
+    """G (n, p), its columns in the order of the model's parameters."""
+    columns = []
+    for name, p in memory.model.named_parameters():
+        G = torch.zeros(len(memory), p.numel(), dtype=torch.float64)
+        for piece in memory.store.only({name}):
+            G[piece.start : piece.stop] += piece.block.rows(0, piece.block.n)
+        columns.append(G)
+    return torch.cat(columns, 1)
+
+
+def kinds(memory: Memory) -> dict[str, str]:
+    return {name: type(piece.block).__name__ for piece in memory.store.pieces for name in piece.names}
+
+
+@pytest.mark.parametrize("chunk_size", [None, 4, 1])
+@pytest.mark.parametrize("outputs", ["true", "mean", "all"])
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_equal_the_reference(name: str, outputs: str, chunk_size: int | None) -> None:
+    model, x, y = make(name)
+    memory = Memory(model, outputs=outputs, chunk_size=chunk_size)
+    memory.remember((x, y))
+    G = logit_gradients(model, x, y, outputs=outputs)
+    assert len(memory) == len(G)
+    torch.testing.assert_close(rows(memory), G, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_only_recurrent_layers_need_the_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looped = []
+    original = per_example._loop
+    monkeypatch.setattr(per_example, "_loop", lambda *args: looped.append(1) or original(*args))
+    model, x, y = make(name)
+    Memory(model).remember((x, y))
+    assert bool(looped) == (name == "lstm")
+
+
+def test_the_smaller_of_factored_and_dense_is_stored() -> None:
+    found = {}
+    for name in MODELS:
+        model, x, y = make(name)
+        memory = Memory(model)
+        memory.remember((x, y))
+        found[name] = kinds(memory)
+        for piece in memory.store.pieces:
+            numbers = sum(dict(model.named_parameters())[n].numel() for n in piece.names)
+            assert piece.block.nbytes <= 8 * numbers * len(memory)
+    assert set(found["mlp"].values()) == {"Factored"}
+    assert (found["sequences"]["0.weight"], found["sequences"]["2.weight"]) == ("Factored", "Dense")
+    assert found["wave"]["conv.weight"] == "Factored"
+    assert found["lenet"]["body.0.weight"] == "Dense"
+    assert found["transformer"]["blocks.layers.0.self_attn.out_proj.weight"] == "Dense"
+    assert found["transformer"]["blocks.layers.0.linear1.weight"] == "Factored"  # 5 · (8 + 12) < 8 · 12 + 12
+    assert "unused.weight" not in found["odd"]
+    assert {n for n, kind in found["odd"].items() if kind == "Factored"} == {
+        *("shifted.weight", "shifted.bias", "head.weight", "head.bias")
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_model_is_left_as_it_was(name: str) -> None:
+    model, x, y = make(name)
+    model.train()
+    if name == "resnet":
+        model.norm.eval()  # one module in another mode than the model
+    functional.cross_entropy(model(x), y).backward()
+    before = copy.deepcopy(model.state_dict())
+    grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
+    modes = [m.training for m in model.modules()]
+    hooks = [len(m._forward_hooks) for m in model.modules()]
+    random = torch.get_rng_state()
+    Memory(model).remember(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), shuffle=True))
+    assert torch.equal(torch.get_rng_state(), random)
+    assert modes == [m.training for m in model.modules()]
+    assert hooks == [len(m._forward_hooks) for m in model.modules()]
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    for p, g in zip(model.parameters(), grads, strict=True):
+        assert (p.grad is None) == (g is None)
+        assert g is None or torch.equal(p.grad, g)
+
+
+def test_classes_and_logits_choose_a_head() -> None:
+    model, x, y = make("mlp")
+    y = y % 2 + 1
+    for outputs in ("true", "mean", "all"):
+        memory = Memory(model, outputs=outputs)
+        memory.remember((x, y), classes=[1, 2])
+        torch.testing.assert_close(
+            rows(memory), logit_gradients(model, x, y, outputs=outputs, classes=[1, 2])
+        )
+        head = Memory(model, outputs=outputs, logits=lambda m, x: m(x)[:, 1:3])
+        head.remember((x, y - 1))
+        torch.testing.assert_close(rows(head), rows(memory))
+
+
+def test_outputs_may_be_a_function_of_anything() -> None:
+    model, x, y = make("mlp")
+
+    def regression(f: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
+        return f[:, 0] ** 2
+
+    memory = Memory(model, outputs=regression)
+    memory.remember((x, None))
+    torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, outputs=regression))
+
+
+def test_inputs_may_be_nested() -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model, logits=lambda m, batch: m(batch["a"] + batch["b"][0]))
+    memory.remember(({"a": x, "b": (x,)}, y))
+    torch.testing.assert_close(rows(memory), logit_gradients(model, 2 * x, y))
+
+
+def test_no_grad_inference_mode_and_autocast_around_it_change_nothing() -> None:
+    model, x, y = make("mlp", dtype=torch.float32)
+    plain = Memory(model)
+    plain.remember((x, y))
+    for context in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)):
+        memory = Memory(model)
+        with context:
+            memory.remember((x, y))
+        assert torch.equal(rows(memory), rows(plain))
+
+
+class Transposed(nn.Module):
+    """A layer whose weight lies (in, out), as in some transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(12, 20))
+        self.bias = nn.Parameter(torch.randn(20))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.bias
+
+
+def test_a_layer_of_your_own_can_be_registered() -> None:
+    _, x, y = make("mlp")
+    model = nn.Sequential(Transposed(), nn.Tanh(), nn.Linear(20, 4)).double()
+    dense = Memory(model)
+    dense.remember((x, y))
+    register_layer(Transposed, lambda layer, x, d: (x.unsqueeze(1), d.unsqueeze(1)), out_first=False)
+    try:
+        memory = Memory(model)
+        memory.remember((x, y))
+        assert isinstance(memory.store.pieces[0].block, Factored)
+        assert kinds(dense)["0.weight"] == "Dense"
+        torch.testing.assert_close(rows(memory), rows(dense))
+        torch.testing.assert_close(memory.store.gram({"0.weight"}), dense.store.gram({"0.weight"}))
+        u = {n: torch.randn_like(p) for n, p in model.named_parameters()}
+        for one, other in zip(memory.project(u).values(), dense.project(u).values(), strict=True):
+            torch.testing.assert_close(one, other)
+    finally:
+        del _RULES[Transposed]
+
+
+class Overwriting(nn.Linear):
+    """Its input changes afterwards, which autograd refuses in training."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = x.clone()
+        y = functional.linear(z, self.weight)
+        z.zero_()
+        return y
+
+
+def test_an_input_that_changes_after_its_use_is_an_error_as_in_training() -> None:
+    model = Overwriting(3, 4)
+    register_layer(Overwriting, _RULES[nn.Linear].read)
+    try:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            Memory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
+    finally:
+        del _RULES[Overwriting]
+
+
+def test_batch_statistics_in_eval_mode_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False))
+    with pytest.raises(ValueError, match=r"^1 normalises by the batch"):
+        Memory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))

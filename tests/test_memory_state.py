@@ -1,0 +1,180 @@
+"""A memory on disk and back: the same memory, or an error that says what is wrong with the file."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from memory_models import MODELS, make
+from ogd.memory import Memory, state
+from test_gradients import rows
+
+
+def saved(path: Path, name: str = "mlp", dtype: torch.dtype = torch.float64) -> Memory:
+    model, x, y = make(name, dtype=dtype)
+    memory = Memory(model, per_task=4, params=None, budget="1MB", chunk_size=3)
+    memory.remember((x, y))
+    memory.remember((x, y))
+    memory.save(path)
+    return memory
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", MODELS)
+def test_loaded_is_saved(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16 and name == "lstm":
+        pytest.skip("PyTorch has no LSTM in bfloat16 on every CPU")
+    memory = saved(tmp_path / "m.safetensors", name, dtype)
+    loaded = Memory.load(tmp_path / "m.safetensors", memory.model)
+    again = Memory(memory.model)
+    again.load_state_dict(memory.state_dict())
+    for other in (loaded, again):
+        assert torch.equal(rows(other), rows(memory))
+        assert (other.tasks, other.nbytes, other.rank) == (memory.tasks, memory.nbytes, memory.rank)
+    assert (loaded.per_task, loaded.budget, loaded.chunk_size) == (4, memory.budget, 3)
+    update = {n: torch.randn_like(p) for n, p in memory.model.named_parameters()}
+    for n, u in memory.project(update).items():
+        torch.testing.assert_close(loaded.project(update)[n], u)  # K is summed in another order
+
+
+def test_a_loaded_memory_goes_on(tmp_path: Path) -> None:
+    memory = saved(tmp_path / "m.safetensors")
+    loaded = Memory.load(tmp_path / "m.safetensors", memory.model, per_task=6)
+    _, x, y = make("mlp")
+    loaded.remember((x, y))
+    assert loaded.tasks == (4, 4, 6)
+    torch.testing.assert_close(loaded.store.gram(loaded.store.shapes), rows(loaded) @ rows(loaded).mT)
+
+
+def test_loading_replaces_what_a_protected_optimizer_is_held_to(tmp_path: Path) -> None:
+    memory = saved(tmp_path / "m.safetensors")
+    model, x, y = make("mlp")
+    other = Memory(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    protection = other.protect(optimizer)
+    other.load_state_dict(memory.state_dict())
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    assert protection.projector is not None
+    after = torch.cat([p.detach().flatten() for p in model.parameters()])
+    assert (rows(memory) @ (after - before)).abs().max() < 1e-10
+
+
+def test_functions_must_be_given_again(tmp_path: Path) -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model, outputs=lambda f, y: f[:, 0], logits=lambda m, x: m(x))
+    memory.remember((x, y))
+    memory.save(tmp_path / "m.safetensors")
+    for given, message in (({}, "give logits= again"), ({"logits": memory.logits}, "give outputs= again")):
+        with pytest.raises(ValueError, match=message):
+            Memory.load(tmp_path / "m.safetensors", model, **given)
+    loaded = Memory.load(tmp_path / "m.safetensors", model, logits=memory.logits, outputs=memory.outputs)
+    assert torch.equal(rows(loaded), rows(memory))
+
+
+def test_saving_settles_and_replaces_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.safetensors"
+    memory = saved(path)
+    content = path.read_bytes()
+    model, x, y = memory.model, *make("mlp")[1:]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    protection = memory.protect(optimizer, every=9)
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    memory.save(path)
+    assert protection.pending == 0
+
+    def broken(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(state, "save_file", broken)
+    with pytest.raises(OSError, match="disk full"):
+        memory.save(path)
+    assert path.read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def document(change: Callable[[dict], object]) -> Callable[[dict, dict], None]:
+    """A change to the JSON document in the metadata."""
+
+    def apply(tensors: dict, metadata: dict) -> None:
+        content = json.loads(metadata["state"])
+        change(content)
+        metadata["state"] = json.dumps(content)
+
+    return apply
+
+
+def first(content: dict) -> dict:
+    return content["pieces"][0]
+
+
+DAMAGES = {
+    "another version": (document(lambda d: d.update(version=99)), "version 99 of the state is unknown"),
+    "another format": (lambda t, m: m.update(format="pt"), "not one of ogd.Memory.save"),
+    "no JSON": (lambda t, m: m.update(state="{"), "metadata is damaged"),
+    "no object": (lambda t, m: m.update(state="[]"), "metadata is damaged"),
+    "no pieces": (document(lambda d: d.pop("pieces")), "incomplete or malformed"),
+    "pieces of another type": (document(lambda d: d.update(pieces=[3])), "incomplete or malformed"),
+    "a missing tensor": (lambda t, m: t.pop("0.A"), "incomplete or malformed"),
+    "a strange tensor": (lambda t, m: t.update(extra=torch.zeros(1)), "belong to no piece"),
+    "a tensor of another shape": (lambda t, m: t.update({"0.D": torch.zeros(8, 3)}), r"shape \(8, 3\) where"),
+    "integers": (lambda t, m: t.update({"0.D": t["0.D"].long()}), "not finite floating-point"),
+    "NaN": (lambda t, m: t["0.D"].fill_(float("nan")), "not finite floating-point"),
+    "negative rows": (document(lambda d: first(d).update(rows=-1)), "whole number of at least 1"),
+    "rows beyond the tasks": (document(lambda d: first(d).update(start=5)), "more rows than its tasks"),
+    "rows twice": (
+        document(lambda d: d["tasks"].append(9) or d["pieces"].append(first(d))),
+        "malformed|twice",
+    ),
+    "names of another layer": (document(lambda d: first(d).update(names=["2.weight", "2.bias"])), "where"),
+    "an unknown name": (document(lambda d: first(d).update(names=["x.weight", "x.bias"])), "malformed"),
+    "T of zero": (document(lambda d: first(d).update(T=0)), "whole number of at least 1"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "m.safetensors"
+    memory = saved(path)
+    tensors = {k: t.clone() for k, t in load_file(path).items()}
+    metadata = {
+        "format": state.FORMAT,
+        "state": json.dumps({k: v for k, v in memory.state_dict().items() if k != "tensors"}),
+    }
+    change, message = DAMAGES[damage]
+    change(tensors, metadata)
+    save_file(tensors, path, metadata)
+    with pytest.raises(ValueError, match=message) as caught:
+        Memory.load(path, memory.model)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"not safetensors at all", b"\x80\x04\x95pickle", None])
+def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "m.safetensors"
+    memory = saved(path)
+    path.write_bytes(path.read_bytes()[:-20] if content is None else content)
+    with pytest.raises(ValueError, match=r"m\.safetensors: not a safetensors file, or a damaged one"):
+        Memory.load(path, memory.model)
+    with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
+        Memory.load(tmp_path / "none.safetensors", memory.model)
+
+
+def test_another_model_is_told_apart(tmp_path: Path) -> None:
+    memory = saved(tmp_path / "m.safetensors")
+    other = nn.Sequential(nn.Linear(12, 7), nn.ReLU(), nn.Linear(7, 9)).double()
+    with pytest.raises(
+        ValueError,
+        match=r"not in the model: 4.weight, 4.bias; of another shape .*0.weight \(10, 12\) ≠ \(7, 12\)",
+    ):
+        Memory.load(tmp_path / "m.safetensors", other)
+    target = Memory(other)
+    with pytest.raises(ValueError, match="another model"):
+        target.load_state_dict(memory.state_dict())
+    assert len(target) == 0

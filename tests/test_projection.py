@@ -1,0 +1,87 @@
+"""P is a projection, the one of a dense QR, also where K is singular."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from ogd.memory.projection import coefficients, cutoff, extend, whitener
+from reference import gram_schmidt, project_dense, project_out
+
+N = 6
+
+
+def matrix(kind: str) -> Tensor:
+    torch.manual_seed(1)
+    G = torch.randn(N, 9, dtype=torch.float64)
+    cases = {
+        "independent": G,
+        "duplicates": torch.cat([G, G[:3], G[:3]]),
+        "combinations": torch.cat([G, G[:2] * 3 - G[2:4]]),
+        "zero rows": torch.cat([G, 0 * G[:2]]),
+        "all zero": 0 * G,
+        "one row": G[:1],
+        "empty": G[:0],
+        "more rows than columns": torch.randn(15, 9, dtype=torch.float64),
+        "very different sizes": G * torch.logspace(-6, 4, N, dtype=torch.float64).unsqueeze(1),
+    }
+    return cases[kind]
+
+
+RANKS = {
+    "independent": N,
+    "duplicates": N,
+    "combinations": N,
+    "zero rows": N,
+    "all zero": 0,
+    "one row": 1,
+    "empty": 0,
+    "more rows than columns": 9,
+    "very different sizes": N,
+}
+
+
+def project(G: Tensor, u: Tensor) -> Tensor:
+    W = whitener(G @ G.mT, cutoff(len(G), torch.float64))
+    return u - G.mT @ coefficients(W, G @ u)
+
+
+@pytest.mark.parametrize("kind", RANKS)
+def test_projection(kind: str) -> None:
+    G = matrix(kind)
+    u = torch.randn(9, dtype=torch.float64)
+    Pu = project(G, u)
+    norms = G.norm(dim=1).clamp(min=1e-300)
+    assert len(whitener(G @ G.mT, cutoff(len(G), torch.float64))) == RANKS[kind]
+    if len(G):
+        assert ((G @ Pu).abs() / norms).max() < 1e-10
+        torch.testing.assert_close(Pu, project_dense(G, u), rtol=0, atol=1e-10)
+        torch.testing.assert_close(Pu, project_out(gram_schmidt(G), u), rtol=0, atol=1e-10)
+    torch.testing.assert_close(project(G, Pu), Pu, rtol=0, atol=1e-10)
+    assert u @ Pu >= -1e-12  # the paper's lemma: still a descent direction
+
+
+def test_extend_equals_computing_anew() -> None:
+    G = matrix("independent")
+    K = extend(G[:4] @ G[:4].mT, G[4:] @ G[:4].mT, G[4:] @ G[4:].mT)
+    torch.testing.assert_close(K, G @ G.mT)
+
+
+def test_a_stack_projects_each_run_as_if_alone() -> None:
+    kinds = ("independent", "very different sizes", "all zero", "independent")
+    G = torch.stack([matrix(kind) for kind in kinds]).view(2, 2, N, 9)
+    G[0, 0, 1] = G[0, 0, 0]  # one run of a lower rank
+    u = torch.randn(2, 2, 9, dtype=torch.float64)
+    W = whitener(G @ G.mT, cutoff(N, torch.float64))
+    c = coefficients(W, (G @ u.unsqueeze(-1)).squeeze(-1))
+    Pu = u - (G.mT @ c.unsqueeze(-1)).squeeze(-1)
+    for i in range(2):
+        for j in range(2):
+            torch.testing.assert_close(Pu[i, j], project(G[i, j], u[i, j]), rtol=0, atol=1e-10)
+
+
+def test_float32_cuts_off_what_it_cannot_resolve() -> None:
+    G = torch.eye(2, 9, dtype=torch.float64)
+    G[1, 0] = 1e6  # a condition of 10⁶
+    K = G @ G.mT
+    assert len(whitener(K, cutoff(2, torch.float64))) == 2
+    assert len(whitener(K, cutoff(2, torch.float32))) == 1
