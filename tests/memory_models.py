@@ -148,9 +148,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
 }
 
 
-def make(
-    name: str, n: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64
-) -> tuple[nn.Module, Tensor, Tensor]:
+def make(name: str, n: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor, Tensor]:
     """A model in training mode, n inputs and their labels."""
     torch.manual_seed(seed)
     build, inputs = MODELS[name]

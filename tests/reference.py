@@ -36,9 +36,7 @@ def logit_gradients(
         f = model(x[i : i + 1]) if logits is None else logits(model, x[i : i + 1])
         for value in _chosen(f, y[i : i + 1], outputs, classes):
             grads = torch.autograd.grad(value, params, retain_graph=True, allow_unused=True)
-            rows.append(
-                flat([torch.zeros_like(p) if g is None else g for p, g in zip(params, grads, strict=True)])
-            )
+            rows.append(flat([torch.zeros_like(p) if g is None else g for p, g in zip(params, grads, strict=True)]))
     model.train(was_training)
     return torch.stack(rows)
 

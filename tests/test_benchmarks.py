@@ -125,13 +125,13 @@ def test_bad_arguments_are_named(tiny, make, message):
 def test_five_tasks_and_ten_runs_stay_under_two_gibibytes():
     script = """
 import resource, torch, ogd
-from ogd.training.batches import batches, order
+from ogd.training.batches import chunks, order
 from ogd.training.evaluation import evaluate
 benchmark = ogd.benchmarks.rotated(5)
 model = ogd.models.StackedMLP(runs=10)
 none = [None] * 5
 index = order(0, model.runs, "x", 300_000, 60_000)
-next(batches(benchmark.tasks, index, none, 10, 10))
+next(chunks(benchmark.tasks, index, none, 10, 10))
 evaluate(model, benchmark.tasks, none)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 """

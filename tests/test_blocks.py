@@ -102,12 +102,8 @@ def test_gram_is_float64_whatever_is_stored() -> None:
 def test_adding_in_place_works_where_the_matrix_product_cannot(layout: str) -> None:
     block = Factored(torch.randn(6, 2 * 9), torch.randn(6, 4), bias=False, T=3)
     weight = torch.randn(4, 2, 3, 3)
-    weight = (
-        weight.to(torch.bfloat16) if layout == "bfloat16" else weight.to(memory_format=torch.channels_last)
-    )
+    weight = weight.to(torch.bfloat16) if layout == "bfloat16" else weight.to(memory_format=torch.channels_last)
     c = torch.randn(2)
     expected = weight.float() + block.combine(c)[0].view(4, 2, 3, 3)
     block.add_combination([weight], c)
-    torch.testing.assert_close(
-        weight.float(), expected, rtol=1e-2 if layout == "bfloat16" else 1e-6, atol=1e-2
-    )
+    torch.testing.assert_close(weight.float(), expected, rtol=1e-2 if layout == "bfloat16" else 1e-6, atol=1e-2)

@@ -100,9 +100,7 @@ def test_classes_and_logits_choose_a_head() -> None:
     for outputs in ("true", "mean", "all"):
         memory = Memory(model, outputs=outputs)
         memory.remember((x, y), classes=[1, 2])
-        torch.testing.assert_close(
-            rows(memory), logit_gradients(model, x, y, outputs=outputs, classes=[1, 2])
-        )
+        torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, outputs=outputs, classes=[1, 2]))
         head = Memory(model, outputs=outputs, logits=lambda m, x: m(x)[:, 1:3])
         head.remember((x, y - 1))
         torch.testing.assert_close(rows(head), rows(memory))

@@ -134,9 +134,7 @@ def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:
     torch.testing.assert_close(K, rows(memory) @ rows(memory).mT)
     update = {n: torch.randn_like(p) for n, p in model.named_parameters()}
     Pu = flat(list(memory.project(update).values()))
-    torch.testing.assert_close(
-        Pu, project_dense(rows(memory), flat(list(update.values()))), rtol=0, atol=1e-10
-    )
+    torch.testing.assert_close(Pu, project_dense(rows(memory), flat(list(update.values()))), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +186,7 @@ def degenerate(kind: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     return model, x, y
 
 
-@pytest.mark.parametrize(
-    "kind", ["duplicates", "dead ReLU", "more directions than parameters", "one example"]
-)
+@pytest.mark.parametrize("kind", ["duplicates", "dead ReLU", "more directions than parameters", "one example"])
 def test_degenerate_gradients_are_harmless(kind: str) -> None:
     model, x, y = degenerate(kind)
     memory = Memory(model)

@@ -34,9 +34,7 @@ def remembered(
     model, x, y = make(name, n=5, dtype=dtype)
     memory = Memory(model, outputs=outputs)
     memory.remember((x, y))
-    G = logit_gradients(
-        copy.deepcopy(model).double(), x.double() if x.is_floating_point() else x, y, outputs=outputs
-    )
+    G = logit_gradients(copy.deepcopy(model).double(), x.double() if x.is_floating_point() else x, y, outputs=outputs)
     _, x, y = make(name, n=8, seed=1, dtype=dtype)
     return memory, G, x, y
 
@@ -56,9 +54,7 @@ def test_every_model_moves_by_the_dense_projection(name: str, every: int) -> Non
     memory.protect(optimizer, every)
     train(model, optimizer, x, y, 1)
     memory.settle()
-    torch.testing.assert_close(
-        moved(model, before), project_dense(G, moved(free, before)), rtol=0, atol=1e-10
-    )
+    torch.testing.assert_close(moved(model, before), project_dense(G, moved(free, before)), rtol=0, atol=1e-10)
     train(model, optimizer, x, y, 9)
     memory.settle()
     assert moved(model, before).norm() > 1e-4
@@ -109,9 +105,7 @@ def test_bfloat16_weights_are_projected_in_float32() -> None:
 @pytest.mark.parametrize(("momentum", "steps", "n"), [(0.0, 200, 100), (0.9, 50, 20)])
 def test_sgd_is_algorithm_1_of_the_paper(momentum: float, steps: int, n: int) -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10)
-    ).double()
+    model = nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10)).double()
     naive = copy.deepcopy(model)
     batches = [(torch.rand(10, 784).double(), torch.randint(10, (10,))) for _ in range(steps)]
     stored = torch.rand(n, 784).double(), torch.randint(10, (n,))

@@ -5,7 +5,7 @@ import torch
 import naive_lab
 from ogd import benchmarks, methods, training
 from ogd.models import StackedMLP, mlp
-from ogd.training.batches import batches, order
+from ogd.training.batches import chunks, order
 from ogd.training.evaluation import evaluate
 from ogd.training.progress import Silent
 
@@ -44,6 +44,11 @@ CASES = [
     ("agem", methods.AGEM, {"storage": 6, "reference_batch": 4}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
+    *(
+        ("ogd", methods.OGD, {"storage": 30, "logits": logits, "projection": projection})
+        for logits in ("true", "mean", "all")
+        for projection in ("implicit", "explicit")
+    ),
 ]
 
 
@@ -92,6 +97,10 @@ def test_a_shared_first_task_changes_nothing(tiny, name, _method, kind, options)
     [
         (methods.AGEM, {"storage": 20}),
         (methods.AGEM, {"reference_batch": 3}),
+        (methods.OGD, {"storage": 20}),
+        (methods.OGD, {"logits": "mean"}),
+        (methods.OGD, {"logits": "all"}),
+        (methods.OGD, {"projection": "explicit", "every": 5}),
         (methods.EWC, {"ewc_lambda": 2.0}),
         (methods.EWC, {"fisher_examples": 20}),
         (methods.EWC, {"fisher_labels": "sampled"}),
@@ -133,7 +142,7 @@ def test_mtl_sees_each_task_in_equal_shares_and_no_example_twice(tiny):
     tasks = make("rotated", tiny, tasks=3).tasks
     index = order(0, [0, 1], "x", 180, 60)
     assert all(len(set(row)) == 60 for row in index.tolist())
-    seen = [batch.target.argmax(-1) for batch in batches(tasks, index, [None] * 3, 10, 7)]
+    seen = [batch.target.argmax(-1) for chunk in chunks(tasks, index, [None] * 3, 10, 7) for batch in chunk.split(7)]
     assert [y.shape[1] for y in seen] == [7] * 8 + [4]
     labels = torch.cat([task.train.y for task in tasks])
     assert torch.cat(seen, 1).equal(labels[index])

@@ -1,5 +1,6 @@
 """How examples are drawn for R runs at once, and what they are scored by."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,12 @@ class Batch:
     target: Tensor  # (R, B, C)
     head: Tensor | None  # (C,) or (R, B, C); None: all logits
 
-    def __getitem__(self, part: slice) -> "Batch":
+    def split(self, size: int) -> Iterator["Batch"]:
+        """Yield batches of `size` examples a run; the last may be smaller."""
+        for start in range(0, self.x.shape[1], size):
+            yield self._part(slice(start, start + size))
+
+    def _part(self, part: slice) -> "Batch":
         head = self.head[:, part] if self.head is not None and self.head.ndim == 3 else self.head
         return Batch(self.x[:, part], self.target[:, part], head)
 

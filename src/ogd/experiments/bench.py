@@ -12,7 +12,7 @@ from ogd.experiments.unit import one_thread
 from ogd.methods import SGD
 from ogd.models import PAPER, StackedMLP, mlp
 from ogd.records.speed import Ratio
-from ogd.training.batches import batches, order
+from ogd.training.batches import chunks, order
 from ogd.training.descent import Descent
 from ogd.training.loop import step
 from ogd.training.progress import Display
@@ -68,8 +68,9 @@ def _lockstep() -> Callable[[], float]:
 
     def steps() -> float:
         began = time.perf_counter()
-        for batch in batches([task], index, [None], PAPER[-1], BATCH):
-            step(descent, method, model, batch)
+        for chunk in chunks([task], index, [None], PAPER[-1], BATCH):
+            for batch in chunk.split(BATCH):
+                step(descent, method, model, batch)
         return time.perf_counter() - began
 
     return steps

@@ -73,10 +73,14 @@ class Factored:
     def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
         """Do `params += combine(c)` in place, inside the matrix product where the layout allows it."""
         weight = params[0]
-        if self.A.ndim > 2 or weight.dtype != self.A.dtype or not weight.is_contiguous():
+        if self.A.ndim > 3 or weight.dtype != self.A.dtype or not weight.is_contiguous():
             return _add(params, self.combine(c))
         X = self._weigh(c)
-        self._matrix(weight).addmm_(X, self.A)
+        matrix = self._matrix(weight)
+        if matrix.ndim == 2:
+            matrix.addmm_(X, self.A)
+        else:
+            matrix.baddbmm_(X, self.A)
         if self.bias:
             params[1].add_(X.sum(-1))
         return None

@@ -34,9 +34,7 @@ class Budget:
             match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?i?B)\s*", budget, re.IGNORECASE)
             if match:
                 return cls(nbytes=int(float(match[1]) * _UNITS[match[2].upper()]))
-        raise ValueError(
-            f'budget must be a number of directions, bytes such as "64MB", or None, not {budget!r}'
-        )
+        raise ValueError(f'budget must be a number of directions, bytes such as "64MB", or None, not {budget!r}')
 
     def check(self, directions: int, nbytes: int) -> None:
         """Raise unless a memory of this size is within the budget."""

@@ -41,9 +41,7 @@ def _draw(data: object, count: int | None, generator: Generator, chunk_size: int
     elif isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         yield from _of_dataset(data, count, generator, chunk_size, None)
     else:
-        raise TypeError(
-            f"data must be a DataLoader, a Dataset or a pair of tensors (x, y), not {type(data).__name__}"
-        )
+        raise TypeError(f"data must be a DataLoader, a Dataset or a pair of tensors (x, y), not {type(data).__name__}")
 
 
 def length(tree: Any) -> int:

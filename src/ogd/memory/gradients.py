@@ -24,9 +24,7 @@ from ogd.memory.per_example import per_example
 from ogd.memory.store import Piece
 
 Params = Mapping[str, Tensor]
-CHUNK_BYTES = (
-    2**28
-)  # what a chunk may keep for its backward pass, and what dense gradients may take at a time
+CHUNK_BYTES = 2**28  # what a chunk may keep for its backward pass, and what dense gradients may take at a time
 CHUNK_MOST = 256
 
 
@@ -80,9 +78,7 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     covered = {name for piece in pieces for name in piece.names}
     rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
     if rest:
-        pieces += [
-            Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()
-        ]
+        pieces += [Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()]
     return pieces, f.numel()
 
 
@@ -131,9 +127,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         for kind in {d.type for d in devices}:
             stack.enter_context(torch.autocast(kind, enabled=False))
-        if any(
-            isinstance(module, nn.RNNBase) for module, _ in modes
-        ):  # cuDNN's cannot go backward in eval mode
+        if any(isinstance(module, nn.RNNBase) for module, _ in modes):  # cuDNN's cannot go backward in eval mode
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         try:
             model.eval()
@@ -189,9 +183,7 @@ def _read_layers(f: Tensor, layers: Mapping[nn.Module, _Call], names: Mapping[in
         return []
     B, k = f.shape
     edges = [call.edge for call in layers.values()]
-    passes = [
-        torch.autograd.grad(f[:, j].sum(), edges, retain_graph=True, allow_unused=True) for j in range(k)
-    ]
+    passes = [torch.autograd.grad(f[:, j].sum(), edges, retain_graph=True, allow_unused=True) for j in range(k)]
     # weigh example i by v_i, a power of two: its δ must grow by exactly v_i
     powers = torch.randint(4, (B, 1), generator=torch.Generator().manual_seed(B))
     v = (2.0**powers).to(f)

@@ -198,9 +198,7 @@ class Memory:
         known = {name: p.shape for name, p in self.model.named_parameters()}
         for name, u in update.items():
             if u.shape != known.get(name):
-                wanted = (
-                    f"the parameter {tuple(known[name])}" if name in known else "no parameter has this name"
-                )
+                wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter has this name"
                 raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
         result = {name: u.detach().clone() for name, u in update.items()}
         protected = {name: u for name, u in result.items() if name in self.parameters}

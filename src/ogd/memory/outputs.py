@@ -13,9 +13,7 @@ Logits = Callable[[nn.Module, Any], Tensor]
 class Chosen(nn.Module):
     """The model with the chosen outputs on top: (x, y) ↦ f (B, k), a column for each gradient."""
 
-    def __init__(
-        self, model: nn.Module, outputs: Outputs, logits: Logits | None, classes: Sequence[int] | None
-    ):
+    def __init__(self, model: nn.Module, outputs: Outputs, logits: Logits | None, classes: Sequence[int] | None):
         super().__init__()
         self.model = model
         self.outputs = outputs
@@ -28,9 +26,7 @@ class Chosen(nn.Module):
     def scores(self, x: Any) -> Tensor:
         f = self.model(x) if self.logits is None else self.logits(self.model, x)
         if not isinstance(f, Tensor):
-            raise TypeError(
-                f"the model returned {type(f).__name__}: give logits=, a function (model, x) → tensor"
-            )
+            raise TypeError(f"the model returned {type(f).__name__}: give logits=, a function (model, x) → tensor")
         return f
 
     def choose(self, f: Tensor, y: Any) -> Tensor:
@@ -48,9 +44,7 @@ class Chosen(nn.Module):
         if callable(self.outputs):
             return
         if f.ndim != 2 and (f.ndim != 1 or self.outputs == "true"):
-            raise ValueError(
-                f"the logits have shape {tuple(f.shape)}, not (batch, classes): give outputs=, a function"
-            )
+            raise ValueError(f"the logits have shape {tuple(f.shape)}, not (batch, classes): give outputs=, a function")
         C = f.shape[1] if f.ndim == 2 else 1
         largest = max([*(self.classes or []), *([int(y.max())] if self.outputs == "true" else [])], default=0)
         if largest >= C:
@@ -60,16 +54,13 @@ class Chosen(nn.Module):
 def check_outputs(outputs: object) -> None:
     if not (callable(outputs) or outputs in ("true", "mean", "all")):
         raise ValueError(
-            'outputs must be "true", "mean", "all" or a function (logits, y) → (B,) or (B, k), '
-            f"not {outputs!r}"
+            f'outputs must be "true", "mean", "all" or a function (logits, y) → (B,) or (B, k), not {outputs!r}'
         )
 
 
 def check_classes(classes: Sequence[int] | None) -> None:
     if classes is not None and (not len(classes) or min(classes) < 0 or len(set(classes)) < len(classes)):
-        raise ValueError(
-            f"classes must be different logit indices, one at least, none negative, not {classes}"
-        )
+        raise ValueError(f"classes must be different logit indices, one at least, none negative, not {classes}")
 
 
 def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> None:

@@ -36,7 +36,5 @@ class Parameters:
             if name is None:
                 raise ValueError("params holds a tensor that is not a parameter of the model")
             if name not in known and name not in modules:
-                raise ValueError(
-                    f"params: the model has no parameter or module {name!r}; it has {list(known)}"
-                )
+                raise ValueError(f"params: the model has no parameter or module {name!r}; it has {list(known)}")
         return [name for name in names if name is not None]

@@ -49,9 +49,7 @@ def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
 def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
     """The store of a state, or a ValueError that says what does not fit the model or itself."""
     if stored.get("version") != VERSION:
-        raise ValueError(
-            f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}"
-        )
+        raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
     try:
         tasks = [_whole(rows, 1) for rows in stored["tasks"]]
         shapes = {str(name): torch.Size(shape) for name, shape in stored["shapes"].items()}
@@ -135,9 +133,7 @@ def _piece(
         T, bias, out_first = _whole(entry["T"], 1), bool(entry["bias"]), bool(entry["out_first"])
         A, D = tensors.pop(f"{i}.A"), tensors.pop(f"{i}.D")
         block = Factored(A, D, bias=bias, T=T, out_first=out_first)
-        out, into = (
-            (sizes[0][0], sizes[0][1:].numel()) if out_first else (sizes[0][-1], sizes[0][:-1].numel())
-        )
+        out, into = (sizes[0][0], sizes[0][1:].numel()) if out_first else (sizes[0][-1], sizes[0][:-1].numel())
         wanted = [(A, (rows * T, into)), (D, (rows * T, out))]
         fits = len(names) == 1 + bias and len(sizes[0]) > 1 and (not bias or sizes[1] == (out,))
     else:

@@ -4,6 +4,7 @@ from ogd.methods.agem import AGEM
 from ogd.methods.ewc import EWC
 from ogd.methods.method import Method
 from ogd.methods.mtl import MTL
+from ogd.methods.ogd import OGD
 from ogd.methods.sgd import SGD
 
-__all__ = ["AGEM", "EWC", "MTL", "SGD", "Method"]
+__all__ = ["AGEM", "EWC", "MTL", "OGD", "SGD", "Method"]

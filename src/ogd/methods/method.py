@@ -51,6 +51,9 @@ class Method:
         """Return what computes the steps of a task."""
         return model
 
+    def foresee(self, x: Tensor) -> None:
+        """Look at the inputs (R, steps · B, d) of the coming steps, which `activations` will be given in order."""
+
     def transform(self, gradient: Factors, model: StackedMLP) -> Factors:
         """Return the gradient to use in place of the batch's."""
         return gradient

@@ -17,12 +17,13 @@ def order(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> T
     return torch.stack([torch.randperm(total, generator=seeds.generator(seed, r, purpose))[:n] for r in runs])
 
 
-def batches(
+def chunks(
     tasks: Sequence[Task], index: Tensor, columns: Sequence[Tensor | None], outputs: int, size: int
 ) -> Iterator[Batch]:
-    """Yield batches of `size`; `index` (R, n) counts through the training examples of `tasks`, end to end.
+    """Yield the examples of CHUNK batches of `size` at once.
 
-    The batches share memory: use one before asking for the next.
+    `index` (R, n) counts through the training examples of `tasks`, end to end. Chunks share memory: use one before
+    asking for the next.
     """
     ends = torch.tensor([len(task.train) for task in tasks]).cumsum(0)
     one_hot, heads = torch.eye(outputs), [head(task, outputs) for task in tasks]
@@ -33,9 +34,7 @@ def batches(
             x, y, mask = draw(tasks[0].train, chunk, columns[0], rows), tasks[0].train.y[chunk], heads[0]
         else:
             x, y, mask = _mixed(tasks, chunk, columns, heads, ends)
-        gathered = Batch(x, one_hot[y], mask)
-        for a in range(0, chunk.shape[1], size):
-            yield gathered[a : a + size]
+        yield Batch(x, one_hot[y], mask)
 
 
 def _mixed(

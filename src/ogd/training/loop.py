@@ -18,7 +18,7 @@ from ogd.models import StackedMLP
 from ogd.models.loss import loss_gradient
 from ogd.records import metrics
 from ogd.records.request import at_least, check_rates
-from ogd.training.batches import batches, order
+from ogd.training.batches import chunks, order
 from ogd.training.descent import Descent
 from ogd.training.evaluation import evaluate
 from ogd.training.progress import Display, Reporter, Silent
@@ -188,13 +188,15 @@ def _train_task(state: _State, t: int) -> None:
     for epoch in range(state.epochs):
         index = order(state.seed, model.runs, f"order/{t}/{epoch}", total, n)
         note = f"task {t + 1}/{len(tasks)}, epoch {epoch + 1}/{state.epochs}"
-        for batch in batches(sources, index, columns, model.sizes[-1], state.batch_size):
-            step(descent, method, network, batch)
-            state.step += 1
-            state.report.advance(1, note)
-            if state.curve_every and state.step % state.curve_every == 0:
-                method.settle(model)
-                _add_point(state, t)
+        for chunk in chunks(sources, index, columns, model.sizes[-1], state.batch_size):
+            method.foresee(chunk.x)
+            for batch in chunk.split(state.batch_size):
+                step(descent, method, network, batch)
+                state.step += 1
+                state.report.advance(1, note)
+                if state.curve_every and state.step % state.curve_every == 0:
+                    method.settle(model)
+                    _add_point(state, t)
         method.settle(model)
         if state.check:
             _check_finite(model, f"{method.name} at lr {state.lr:g}, in {note}")

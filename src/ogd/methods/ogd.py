@@ -1,0 +1,109 @@
+"""OGD: Orthogonal Gradient Descent, the paper's Algorithm 1, for a stack of runs.
+
+At the end of a task the gradients of some outputs are stored: the true class's logit of each example (GTL), the mean
+logit (AVE) or every logit (ALL) of the task's head. They are the rows of G, and from then on the weights move only by
+P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; blocks and projection are those of `ogd.memory`.
+"""
+
+import torch
+from torch import Tensor
+
+from ogd.benchmarks import Task
+from ogd.benchmarks.drawing import Batch, examples
+from ogd.memory.blocks import Factored
+from ogd.memory.projection import cutoff, extend, whitener
+from ogd.methods.method import Method, Network
+from ogd.methods.projecting import Explicit, Implicit
+from ogd.methods.storage import chosen
+from ogd.models import StackedMLP
+
+
+class OGD(Method):
+    """Store `storage` gradients a task, of the `logits` "true" (GTL), "mean" (AVE) or "all" (ALL).
+
+    `projection="implicit"` is exact at every step and forms nothing of the size of G; `"explicit"` replaces the
+    displacement since the last projection by its projection, `every` so many steps.
+
+    Examples:
+        >>> OGD(storage=100, logits="all").projection
+        'implicit'
+    """
+
+    name = "ogd"
+
+    def __init__(self, storage: int = 200, logits: str = "true", projection: str = "implicit", every: int = 1) -> None:
+        if projection == "implicit" and every != 1:
+            raise ValueError(f"every: {every} needs projection 'explicit'; 'implicit' projects every step")
+        self.storage, self.logits, self.projection, self.every = storage, logits, projection, every
+
+    def begin(self, model: StackedMLP, seed: int) -> None:
+        self.seed, self.tasks = seed, 0
+        self.blocks: list[Factored] = []  # one a layer, A (R, n, in) and D (R, n, out)
+        self.K = torch.empty(len(model.runs), 0, 0, dtype=torch.float64)  # (R, n, n)
+        self.pseudo_inverse: list[Tensor] = []  # K⁺ (n, n) of each run
+        self.projecting: Implicit | Explicit | None = None
+
+    def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
+        self.tasks += 1
+        width = len(task.classes or range(model.sizes[-1])) if self.logits == "all" else 1
+        index = chosen(self.seed, model.runs, self.tasks, len(task.train), max(self.storage // width, 1))
+        batch = examples(task, index, columns, model.sizes[-1])
+        new = logit_gradients(model, batch, task.classes, self.logits)
+        corner = _total([block.gram(block) for block in new])
+        if self.blocks:
+            cross = _total([a.gram(b) for a, b in zip(new, self.blocks, strict=True)])
+            self.K = extend(self.K, cross, corner)
+            new = [_joined(old, block) for old, block in zip(self.blocks, new, strict=True)]
+        else:
+            self.K = corner
+        self.blocks = [block.laid_out() for block in new]
+        dtype = model.layers[0][0].dtype
+        W = whitener(self.K, cutoff(self.K.shape[-1], dtype))
+        self.pseudo_inverse = [(w.mT @ w).to(dtype) for w in W]
+
+    def network(self, model: StackedMLP) -> Network:
+        if not self.blocks:
+            self.projecting = None
+            return model
+        if self.projection == "explicit":
+            self.projecting = Explicit(model, self.blocks, self.pseudo_inverse, self.every)
+            return model
+        self.projecting = Implicit(model, self.blocks, self.pseudo_inverse)
+        return self.projecting
+
+    def foresee(self, x: Tensor) -> None:
+        if isinstance(self.projecting, Implicit):
+            self.projecting.foresee(x)
+
+    def after_step(self, model: StackedMLP, lr: float, momentum: float) -> None:
+        if self.projecting is not None:
+            self.projecting.after_step(lr, momentum)
+
+    def settle(self, model: StackedMLP) -> None:
+        if self.projecting is not None:
+            self.projecting.settle()
+
+
+def logit_gradients(model: StackedMLP, batch: Batch, classes: tuple[int, ...] | None, logits: str) -> list[Factored]:
+    """Return the gradients of one logit, the mean logit or every logit of each example, a block a layer."""
+    head = list(classes or range(model.sizes[-1]))
+    inputs, z = model.activations(batch.x.to(model.layers[0][0].dtype))
+    if logits == "true":
+        delta = batch.target.to(z.dtype)
+    elif logits == "mean":
+        delta = torch.zeros_like(z)
+        delta[..., head] = 1 / len(head)
+    else:
+        inputs = [a.repeat_interleave(len(head), 1) for a in inputs]
+        delta = torch.eye(z.shape[-1], dtype=z.dtype)[head].repeat(z.shape[1], 1).expand(len(z), -1, -1).contiguous()
+    return [Factored(a, d) for a, d in model.backward(inputs, delta)]
+
+
+def _total(grams: list[Tensor]) -> Tensor:
+    return torch.stack(grams).sum(0)
+
+
+def _joined(old: Factored, new: Factored) -> Factored:
+    joined = old.joined(new)
+    assert joined is not None
+    return joined
