@@ -85,7 +85,7 @@ def test_the_list_of_layers_follows_copies_and_conversions():
         (lambda: StackedMLP((7,)), "sizes: give at least"),
         (lambda: StackedMLP((7, 0)), "sizes: give at least"),
         (lambda: StackedMLP(SIZES, runs=0), "runs: give at least one"),
-        (lambda: StackedMLP(SIZES, runs=[1, 1]), "runs: .* a number of its own"),
+        (lambda: StackedMLP(SIZES, runs=[0, -1]), "runs: .* a number from 0"),
         (lambda: StackedMLP(SIZES, runs=2).module(5), "run: 5 is not in this stack"),
         (lambda: StackedMLP.from_modules([mlp(SIZES), mlp((7, 3))]), "modules: give networks of one shape"),
         (lambda: StackedMLP.from_modules([]), "modules: give networks of one shape"),

@@ -34,12 +34,28 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def add_run(sub: Parser) -> None:
+    add_benchmark(sub).add_argument(
+        "--method", metavar="NAME", nargs="+", default=["ogd"], help=f"one or more of {', '.join(catalogue.METHODS)}"
+    )
+    add_schedule(sub, runs=5).add_argument(
+        "--curve-every", type=int, metavar="N", help="keep the accuracy on the tasks seen every N steps"
+    )
+    own = sub.add_argument_group("what a method can be told")
+    for option, methods in method_options().items():
+        default = "" if option.default is None else f" (default: {option.default})"
+        own.add_argument(
+            f"--{option.name.replace('_', '-')}",
+            type=option.kind,
+            metavar="|".join(option.choices) if option.choices else "N",
+            help=f"{', '.join(methods)}: {option.help}{default}",
+        )
+    add_output(sub)
+
+
+def add_benchmark(sub: Parser) -> argparse._ArgumentGroup:
     what = sub.add_argument_group("what to run")
     what.add_argument(
         "--benchmark", metavar="NAME", default="rotated", help=f"one of {', '.join(catalogue.BENCHMARKS)}"
-    )
-    what.add_argument(
-        "--method", metavar="NAME", nargs="+", default=["sgd"], help=f"one or more of {', '.join(catalogue.METHODS)}"
     )
     what.add_argument("--tasks", type=int, metavar="N", help="how many tasks (default: 5)")
     what.add_argument(
@@ -52,8 +68,12 @@ def add_run(sub: Parser) -> None:
         "--heads", metavar="KIND", help="split: multi, a head a task, or single, one softmax over all (default: multi)"
     )
     what.add_argument("--data", metavar="DIR", help="a folder of IDX files (default: $OGD_DATA, or MNIST)")
+    return what
+
+
+def add_schedule(sub: Parser, runs: int) -> argparse._ArgumentGroup:
     how = sub.add_argument_group("how to train it")
-    how.add_argument("--runs", type=int, metavar="N", default=5, help="independent runs, trained side by side")
+    how.add_argument("--runs", type=int, metavar="N", default=runs, help="independent runs, trained side by side")
     how.add_argument("--epochs", type=int, metavar="N", default=5, help="epochs a task")
     how.add_argument("--batch-size", type=int, metavar="N", default=10, help="examples a step")
     how.add_argument("--lr", type=float, default=1e-3, help="learning rate")
@@ -62,17 +82,7 @@ def add_run(sub: Parser) -> None:
         "--hidden", type=int, metavar="N", nargs="+", default=[100, 100], help="units of each hidden layer"
     )
     how.add_argument("--seed", type=int, metavar="N", default=0, help="run r draws from (seed, r) alone")
-    how.add_argument("--curve-every", type=int, metavar="N", help="keep the accuracy on the tasks seen every N steps")
-    own = sub.add_argument_group("what a method can be told")
-    for option, methods in method_options().items():
-        default = "" if option.default is None else f" (default: {option.default})"
-        own.add_argument(
-            f"--{option.name.replace('_', '-')}",
-            type=option.kind,
-            metavar="|".join(option.choices) if option.choices else "N",
-            help=f"{', '.join(methods)}: {option.help}{default}",
-        )
-    add_output(sub)
+    return how
 
 
 def method_options() -> dict[catalogue.Option, list[str]]:
@@ -90,6 +100,16 @@ def add_reproduce(sub: Parser) -> None:
     sub.add_argument("--runs", type=int, metavar="N", help="how many runs (default: the paper's number)")
     sub.add_argument("--seed", type=int, metavar="N", default=0, help="run r draws from (seed, r) alone")
     add_output(sub)
+
+
+def add_tune(sub: Parser) -> None:
+    sub.add_argument("what", metavar="METHOD", choices=["ewc"], help="ewc: its λ")
+    add_benchmark(sub)
+    add_schedule(sub, runs=2)
+    sub.add_argument(
+        "--grid", type=float, nargs="+", metavar="L", default=[1, 3, 10, 30, 100, 300, 1000], help="values to try"
+    )
+    sub.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the record")
 
 
 def add_bench(sub: Parser) -> None:

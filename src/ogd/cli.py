@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ogd import catalogue
-from ogd.arguments import Help, Parser, add_bench, add_reproduce, add_run, fail, method_options
+from ogd.arguments import Help, Parser, add_bench, add_reproduce, add_run, add_tune, fail, method_options
 from ogd.experiments.paper import EXPERIMENTS
 from ogd.records.record import RunRecord, to_json
 from ogd.version import __version__
 
 SETTINGS = (
-    "tasks", "angles", "partition", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed", "curve_every",
+    "tasks", "angles", "partition", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed",
 )  # fmt: skip
 
 
@@ -50,6 +50,7 @@ def parser() -> Parser:
     for name, add, command, summary in [
         ("run", add_run, run, "train methods on a benchmark and compare them"),
         ("reproduce", add_reproduce, reproduce, "regenerate tables and figures of the paper beside its numbers"),
+        ("tune", add_tune, tune, "choose a method's setting on a validation split of the training data"),
         ("list", None, show_list, "list benchmarks, methods, data sets, tables and figures"),
         ("bench", add_bench, bench, "measure this machine: ratios taken side by side in one process"),
     ]:
@@ -70,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
 
     dataset = load(options.data)
     methods = list(dict.fromkeys(options.method))
-    settings = {name: getattr(options, name) for name in SETTINGS}
+    settings = {name: getattr(options, name) for name in (*SETTINGS, "curve_every")}
     requests = [
         resolve(options.benchmark, method, dataset, **settings, **own)
         for method, own in own_options(options, methods).items()
@@ -114,6 +115,26 @@ def reproduce(options: argparse.Namespace) -> None:
         print(f"records: {options.out}", file=sys.stderr)
     if missing:
         print(f"left out: {', '.join(missing)}; this version has no method for them", file=sys.stderr)
+
+
+def tune(options: argparse.Namespace) -> None:
+    from ogd.data import load
+    from ogd.experiments import runner
+    from ogd.records import resolve, tuning
+    from ogd.reporting import scores
+
+    dataset = load(options.data)
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    request = resolve(options.benchmark, options.what, dataset, **settings)
+    runner.check([request], options.runs, dataset, options.out)
+    for value in options.grid:
+        resolve(options.benchmark, options.what, dataset, ewc_lambda=value)
+    from ogd.experiments.tune import tune_ewc
+
+    found = tune_ewc(request, options.grid, options.runs, dataset)
+    path = tuning.write(found, options.out)
+    scores(found).show()
+    print(f"chosen: λ = {found.choice:g}; record: {path}")
 
 
 def show_list(options: argparse.Namespace) -> None:

@@ -1,5 +1,5 @@
 """Files → arrays. Nothing is ever downloaded."""
 
-from ogd.data.dataset import Dataset, load
+from ogd.data.dataset import Dataset, load, validation
 
-__all__ = ["Dataset", "load"]
+__all__ = ["Dataset", "load", "validation"]

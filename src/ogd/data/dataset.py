@@ -63,6 +63,29 @@ def load(source: str | os.PathLike[str] | None = None) -> Dataset:
     return _read_folder(folder.resolve().name, folder, {})
 
 
+def validation(dataset: Dataset, fraction: float = 1 / 6) -> Dataset:
+    """Return a data set whose test examples are a part of the training examples, held out by chance.
+
+    What is tuned is tuned on this; the real test examples take no part in it.
+
+    Examples:
+        >>> held_out = validation(load())
+        >>> len(held_out.train_labels), len(held_out.test_labels)
+        (50000, 10000)
+    """
+    n = len(dataset.train_labels)
+    order = np.random.default_rng(0).permutation(n)
+    test, train = np.sort(order[: round(n * fraction)]), np.sort(order[round(n * fraction) :])
+    return Dataset(
+        f"{dataset.name} (validation)",
+        hashlib.sha256(f"{dataset.sha256} validation {fraction}".encode()).hexdigest(),
+        dataset.train_images[train],
+        dataset.train_labels[train],
+        dataset.train_images[test],
+        dataset.train_labels[test],
+    )
+
+
 def _read_folder(name: str, folder: Path, checksums: dict[str, str]) -> Dataset:
     arrays, digests = [], []
     for part, content, rank in [

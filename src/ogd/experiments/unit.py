@@ -25,15 +25,7 @@ _first_tasks: dict[tuple[object, ...], FirstTask] = {}
 
 def perform(request: Request, group: Sequence[int], dataset: Dataset, label: str) -> Iterator[RunRecord]:
     """Train these runs and yield their records. The first task is trained once for all methods that share it."""
-    benchmark = _benchmark(
-        request.benchmark,
-        dataset,
-        request.tasks,
-        request.angles,
-        request.partition,
-        request.heads,
-        request.seed,
-    )
+    benchmark = benchmark_of(request, dataset)
     sizes = (benchmark.inputs, *request.hidden, benchmark.outputs)
     schedule = {name: getattr(request, name) for name in SCHEDULE}
     method = catalogue.METHODS[request.method].load()(**request.options)
@@ -79,6 +71,12 @@ def one_thread() -> Iterator[None]:
 
 def _curve(result: Result, r: int) -> Curve:
     return Curve(result.curve_steps, [[None if np.isnan(a) else a for a in row] for row in result.curve[r].tolist()])
+
+
+def benchmark_of(request: Request, dataset: Dataset) -> Benchmark:
+    """Make the benchmark that a request names."""
+    r = request
+    return _benchmark(r.benchmark, dataset, r.tasks, r.angles, r.partition, r.heads, r.seed)
 
 
 @lru_cache(maxsize=1)  # neighbouring requests mostly share it, and one takes up to 1 GB

@@ -31,11 +31,11 @@ class Method:
     reads the weights. During the first task every method must do what SGD does: it is trained once for all.
 
     Examples:
-        >>> class Doubled(Method):
-        ...     "Twice the learning rate."
-        ...     name = "doubled"
-        ...     def transform(self, gradient, model):
-        ...         return [(a, 2 * delta) for a, delta in gradient]
+        >>> class LastTwo(Method):
+        ...     "Keep the data of one finished task, and train on both."
+        ...     name = "last two"
+        ...     def examples(self, seen):
+        ...         return seen[-2:]
     """
 
     name = "method"

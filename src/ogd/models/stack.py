@@ -25,7 +25,8 @@ Factors = list[tuple[Tensor, Tensor]]  # one (a, δ) a layer: the gradient of a 
 class StackedMLP(nn.Module):
     """R multi-layer perceptrons with ReLU, side by side; every layer draws its weights as `nn.Linear` does.
 
-    `runs` is how many, or which: run r is the same network whoever shares the stack.
+    `runs` is how many, or which: run r is the same network whoever shares the stack. A run may stand in it several
+    times, which is how a setting is swept with all else equal.
 
     Examples:
         >>> stack = StackedMLP(runs=3, seed=0)
@@ -49,8 +50,8 @@ class StackedMLP(nn.Module):
         self.runs = tuple(range(runs)) if isinstance(runs, int) else tuple(runs)
         if len(self.sizes) < 2 or min(self.sizes) < 1:
             raise ValueError(f"sizes: give at least an input and an output size, not {self.sizes}")
-        if not self.runs or len(set(self.runs)) < len(self.runs) or min(self.runs) < 0:
-            raise ValueError(f"runs: give at least one run, each a number of its own, not {runs}")
+        if not self.runs or min(self.runs) < 0:
+            raise ValueError(f"runs: give at least one run, each a number from 0, not {runs}")
         drawn = [_linear_layers(self.sizes, seeds.generator(seed, r, "weights")) for r in self.runs]
         layers = range(len(self.sizes) - 1)
         self.weights = nn.ParameterList(torch.stack([d[i][0] for d in drawn]).to(dtype) for i in layers)

@@ -1,5 +1,5 @@
 """Records → tables. Never imports torch."""
 
-from ogd.reporting.tables import Table, comparison, overview, speeds
+from ogd.reporting.tables import Table, comparison, overview, scores, speeds
 
-__all__ = ["Table", "comparison", "overview", "speeds"]
+__all__ = ["Table", "comparison", "overview", "scores", "speeds"]

@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from ogd.experiments.paper import Experiment, Row
 from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
 from ogd.records.speed import Ratio
+from ogd.records.tuning import Tuning
 
 Array = npt.NDArray[np.float64]
 
@@ -33,23 +34,13 @@ class Table:
             print(self.markdown())
             return
         console = Console() if sys.stdout.isatty() else Console(width=200)
-        console.print(self._rich())
-
-    def _rich(self) -> RichTable:
-        """Return the table for a terminal."""
-        table = RichTable(
-            title=self.title,
-            caption=self.caption,
-            box=box.SIMPLE_HEAD,
-            title_justify="left",
-            caption_justify="left",
-        )
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         for number, column in enumerate(self.columns):
             table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
         for group in self.groups:
             for number, line in enumerate(group):
                 table.add_row(*line, end_section=len(group) > 1 and number == len(group) - 1)
-        return table
+        console.print(f"[bold]{self.title}[/bold]\n", table, f"{self.caption}\n", sep="")
 
     def markdown(self) -> str:
         """Return the table for a document."""
@@ -103,6 +94,20 @@ def speeds(ratios: Sequence[Ratio]) -> Table:
     lines = [(r.key, f"{r.median:.2f} ×", f"{r.low:.2f} … {r.high:.2f}", r.meaning) for r in ratios]
     caption = "Each the median of interleaved repeats in one process, on one thread."
     return Table("This machine's speed", caption, ("what", "ratio", "lowest … highest", "measured"), (tuple(lines),))
+
+
+def scores(tuning: Tuning) -> Table:
+    """Lay out what `ogd tune` found."""
+    columns = list(zip(*tuning.scores, strict=True))
+    cells = ["diverged" if None in column else mean_std([100 * score for score in column]) for column in columns]
+    lines = [
+        (f"{value:g}", cell, "chosen" if value == tuning.choice else "")
+        for value, cell in zip(tuning.grid, cells, strict=True)
+    ]
+    caption = (
+        "Accuracy (%) on validation examples, averaged over the tasks after the last; mean ± sample std over runs."
+    )
+    return Table(f"EWC's λ on {tuning.request.benchmark}", caption, ("λ", "average", ""), (tuple(lines),))
 
 
 def matrices(records: Sequence[RunRecord]) -> Array:
