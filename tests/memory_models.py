@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ogd.memory import Memory
+
 torch.set_num_threads(1)  # these models are so small that a second thread costs more than it brings
 
 
@@ -169,3 +171,14 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tens
         optimizer.zero_grad()
         functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+
+
+def rows(memory: Memory) -> Tensor:
+    """G (n, p), its columns in the order of the model's parameters."""
+    columns = []
+    for name, p in memory.model.named_parameters():
+        G = torch.zeros(len(memory), p.numel(), dtype=torch.float64)
+        for piece in memory.store.only({name}):
+            G[piece.start : piece.stop] += piece.block.rows(0, piece.block.n)
+        columns.append(G)
+    return torch.cat(columns, 1)

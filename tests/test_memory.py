@@ -5,10 +5,9 @@ import torch
 from torch import nn, optim
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
-from memory_models import make, train
+from memory_models import make, rows, train
 from ogd.memory import BudgetExceeded, Memory
 from reference import flat, logit_gradients, orthonormal_rows, project_dense
-from test_gradients import rows
 
 
 class Stream(IterableDataset):

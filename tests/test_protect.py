@@ -11,7 +11,8 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from memory_models import MODELS, make, train
-from ogd.memory import Memory
+from ogd.memory import Memory, store
+from ogd.memory.store import extended_gram
 from reference import algorithm_1, flat, logit_gradients, project_dense, trainable
 
 OPTIMIZERS = {
@@ -245,7 +246,7 @@ def test_an_optimizer_that_is_gone_leaves_nothing_pending() -> None:
     assert memory._protections == []
 
 
-def test_a_head_added_later_is_free_and_then_protected() -> None:
+def test_a_head_added_later_is_free_and_then_protected(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     model = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 3)}).double()
     x, y = torch.randn(6, 12).double(), torch.randint(3, (6,))
@@ -270,6 +271,10 @@ def test_a_head_added_later_is_free_and_then_protected() -> None:
         ]
     )
     assert memory.tasks == (6, 6)
+    computed = []
+    monkeypatch.setattr(
+        store, "extended_gram", lambda K, p, n: computed.append(n - len(K)) or extended_gram(K, p, n)
+    )
     before = flat(trainable(model))
     for _ in range(5):
         optimizer.zero_grad()
@@ -277,6 +282,7 @@ def test_a_head_added_later_is_free_and_then_protected() -> None:
         optimizer.step()
     assert (G[6:] @ moved(model, before)).abs().max() < 1e-10
     assert memory.store.gram(memory.store.shapes).shape == (12, 12)
+    assert computed == [6]  # the new head is zero in the old rows, so their K is as it was
 
 
 @pytest.mark.parametrize("stage", ["empty", "remembered", "pending"])
@@ -307,6 +313,7 @@ def test_protection_ends() -> None:
         train(memory.model, optimizer, x, y, 3)
     assert (G @ moved(memory.model, before)).abs().max() < 1e-10
     memory.protect(optimizer, every=50)
+    assert len(memory._protections) == 1
     train(memory.model, optimizer, x, y, 3)
     memory.unprotect(optimizer)
     assert (G @ moved(memory.model, before)).abs().max() < 1e-10
@@ -368,7 +375,7 @@ def test_refusals() -> None:
         (lambda: memory.protect(optim.SGD(other.parameters())), ValueError, "no protected parameter"),
         (lambda: memory.protect(memory.model), TypeError, "optimizer must be a torch.optim.Optimizer"),
         (lambda: memory.protect(optim.SGD(memory.model.parameters()), every=0), ValueError, "every must be"),
-        (lambda: memory.project({"7.weight": torch.zeros(3)}), ValueError, "no parameter has this name"),
+        (lambda: memory.project({"7.weight": torch.zeros(3)}), ValueError, "no parameter is named so"),
         (lambda: memory.project({"0.weight": torch.zeros(3)}), ValueError, r"the parameter \(10, 12\)"),
     ]
     for call, kind, message in refused:

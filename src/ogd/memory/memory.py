@@ -16,7 +16,7 @@ from ogd.memory.outputs import Chosen, Logits, Outputs, check_classes, check_out
 from ogd.memory.parameters import Parameters
 from ogd.memory.projection import cutoff, whitener
 from ogd.memory.projector import Projector, projector_of
-from ogd.memory.protect import Protection
+from ogd.memory.protect import Protection, check_protectable
 from ogd.memory.store import Store
 
 
@@ -43,7 +43,8 @@ class Memory:
             mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function (logits, y) → (B,) or (B, k).
         logits: a function (model, x) → logits, where model(x) is not them.
         params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
-            that are trainable, also those added to the model later.
+            that are trainable, also those added to the model later. One that is frozen while a task is
+            remembered is left out of it, and moves freely for that task if it is trained later.
         budget: the most that may be stored: a number of directions or bytes ("64MB"). More is an error.
         chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
     """
@@ -160,12 +161,12 @@ class Memory:
 
         Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
         """
-        protection = Protection(optimizer, every, self._projector_among, self._settle_others)
+        check_protectable(optimizer, every)
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if not self.parameters.among(held):
-            protection.unprotect()
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
         self.settle()
+        protection = Protection(optimizer, every, self._projector_among, self._settle_others)
         self._protections.append(protection)
         return protection
 
@@ -199,7 +200,7 @@ class Memory:
         for name, u in update.items():
             if u.shape != known.get(name):
                 wanted = (
-                    f"the parameter {tuple(known[name])}" if name in known else "no parameter has this name"
+                    f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
                 )
                 raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
         result = {name: u.detach().clone() for name, u in update.items()}
