@@ -1,10 +1,14 @@
 """Small models, one for each way a gradient can reach a parameter, each with inputs that fit it."""
 
+import copy
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from ogd.memory import Memory
+from reference import flat, logit_gradients, trainable
 
 torch.set_num_threads(1)  # these models are so small that a second thread costs more than it brings
 
@@ -167,3 +171,30 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tens
         optimizer.zero_grad()
         functional.cross_entropy(model(x), y).backward()
         optimizer.step()
+
+
+def rows(memory: Memory) -> Tensor:
+    """G (n, p), its columns in the order of the model's parameters."""
+    columns = []
+    for name, p in memory.model.named_parameters():
+        G = torch.zeros(len(memory), p.numel(), dtype=torch.float64)
+        for piece in memory.store.only({name}):
+            G[piece.start : piece.stop] += piece.block.rows(0, piece.block.n)
+        columns.append(G)
+    return torch.cat(columns, 1)
+
+
+def remembered(
+    name: str, dtype: torch.dtype = torch.float64, outputs: str = "true"
+) -> tuple[Memory, Tensor, Tensor, Tensor]:
+    """A memory of one task, its G, and another task's x and y."""
+    model, x, y = make(name, n=5, dtype=dtype)
+    memory = Memory(model, outputs=outputs)
+    memory.remember((x, y))
+    G = logit_gradients(copy.deepcopy(model).double(), x.double() if x.is_floating_point() else x, y, outputs=outputs)
+    _, x, y = make(name, n=8, seed=1, dtype=dtype)
+    return memory, G, x, y
+
+
+def moved(model: nn.Module, before: Tensor) -> Tensor:
+    return flat(trainable(model)) - before

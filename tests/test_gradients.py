@@ -7,21 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from memory_models import MODELS, make
+from memory_models import MODELS, make, rows
 from ogd.memory import Factored, Memory, per_example, register_layer
 from ogd.memory.layers import _RULES
 from reference import logit_gradients
-
-
-def rows(memory: Memory) -> torch.Tensor:
-    """G (n, p), its columns in the order of the model's parameters."""
-    columns = []
-    for name, p in memory.model.named_parameters():
-        G = torch.zeros(len(memory), p.numel(), dtype=torch.float64)
-        for piece in memory.store.only({name}):
-            G[piece.start : piece.stop] += piece.block.rows(0, piece.block.n)
-        columns.append(G)
-    return torch.cat(columns, 1)
 
 
 def kinds(memory: Memory) -> dict[str, str]:
@@ -165,6 +154,21 @@ def test_a_layer_of_your_own_can_be_registered() -> None:
             torch.testing.assert_close(one, other)
     finally:
         del _RULES[Transposed]
+
+
+def test_sparse_gradients_are_stored_dense() -> None:
+    model = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Flatten(), nn.Linear(6, 4)).double()
+    x, y = torch.randint(5, (6, 2)), torch.randint(4, (6,))
+    memory = Memory(model)
+    memory.remember((x, y))
+    model[0].sparse = False
+    torch.testing.assert_close(rows(memory), logit_gradients(model, x, y))
+
+
+def test_complex_parameters_are_refused() -> None:
+    model = nn.Linear(3, 4, dtype=torch.complex64)
+    with pytest.raises(ValueError, match="weight is complex"):
+        Memory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
 
 
 class Overwriting(nn.Linear):

@@ -24,8 +24,9 @@ def from_datasets(
 
     Examples:
         >>> x, y = torch.rand(20, 3, 4), torch.arange(20) % 2
-        >>> from_datasets([((x, y), (x, y)), ((-x, y), (-x, y))], names=["bright", "dark"])
-        Benchmark(own: bright, dark; 12 inputs, 2 outputs)
+        Examples:
+            >>> from_datasets([((x, y), (x, y)), ((-x, y), (-x, y))], names=["bright", "dark"])
+            Benchmark(own: bright, dark; 12 inputs, 2 outputs)
     """
     if not tasks:
         raise ValueError("tasks: give at least one (train, test) pair")

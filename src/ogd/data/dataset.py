@@ -51,8 +51,9 @@ def load(source: str | os.PathLike[str] | None = None) -> Dataset:
 
     Examples:
         >>> mnist = load()
-        >>> mnist.train_images.shape, mnist.test_images.shape, len(mnist.classes)
-        ((60000, 28, 28), (10000, 28, 28), 10)
+        Examples:
+            >>> mnist.train_images.shape, mnist.test_images.shape, len(mnist.classes)
+            ((60000, 28, 28), (10000, 28, 28), 10)
     """
     chosen = os.fspath(source or os.environ.get(VARIABLE) or "mnist")
     if chosen == "mnist":
@@ -70,8 +71,9 @@ def validation(dataset: Dataset, fraction: float = 1 / 6) -> Dataset:
 
     Examples:
         >>> held_out = validation(load())
-        >>> len(held_out.train_labels), len(held_out.test_labels)
-        (50000, 10000)
+        Examples:
+            >>> len(held_out.train_labels), len(held_out.test_labels)
+            (50000, 10000)
     """
     n = len(dataset.train_labels)
     order = np.random.default_rng(0).permutation(n)

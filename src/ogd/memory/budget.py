@@ -21,8 +21,9 @@ class Budget:
     def parse(cls, budget: "int | str | Budget | None") -> "Budget":
         """A budget as users write it.
 
-        >>> Budget.parse(2000), Budget.parse("64 MB")
-        (Budget(directions=2000, nbytes=None), Budget(directions=None, nbytes=64000000))
+        Examples:
+            >>> Budget.parse(2000), Budget.parse("64 MB")
+            (Budget(directions=2000, nbytes=None), Budget(directions=None, nbytes=64000000))
         """
         if budget is None:
             return cls()

@@ -24,7 +24,7 @@ from ogd.memory.per_example import per_example
 from ogd.memory.store import Piece
 
 Params = Mapping[str, Tensor]
-CHUNK_BYTES = 2**28  # what a chunk may keep for its backward pass, and what dense gradients may take at a time
+CHUNK_BYTES = 2**28  # what a chunk of examples may keep for its backward passes
 CHUNK_MOST = 256
 
 
@@ -48,7 +48,7 @@ def gather(
     for batch in batches:
         x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
         check_labels(y, chosen.outputs, chosen.classes)
-        chunk_size = chunk_size or fitting(chosen, x)
+        chunk_size = chunk_size or fitting(chosen, *take((x, y), slice(0, 1)))
         for i in range(0, length((x, y)), chunk_size):
             found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
             pieces += [Piece(piece.names, piece.block, n) for piece in found]
@@ -82,8 +82,8 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     return pieces, f.numel()
 
 
-def fitting(chosen: Chosen, x: Any) -> int:
-    """How many examples fit a chunk, from what autograd keeps for the backward pass of the first one."""
+def fitting(chosen: Chosen, x: Any, y: Any) -> int:
+    """How many examples fit a chunk, from what autograd keeps for the backward passes of this one."""
     held: dict[int, int] = {}
 
     def keep(t: Tensor) -> Tensor:
@@ -91,14 +91,19 @@ def fitting(chosen: Chosen, x: Any) -> int:
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        chosen.scores(take(x, slice(0, 1)))
+        scores = chosen.scores(x)
+    chosen.check(scores, y)
+    k = chosen.choose(scores, y).numel()
     weights = {p.untyped_storage().data_ptr() for p in chosen.parameters()}
     each = sum(size for pointer, size in held.items() if pointer not in weights)
-    return min(max(CHUNK_BYTES // max(each, 1), 1), CHUNK_MOST)
+    return min(max(CHUNK_BYTES // max(each * k, 1), 1), CHUNK_MOST)
 
 
 def check_model(model: nn.Module) -> None:
-    """Batch statistics in evaluation mode would couple the examples."""
+    """Each example must have a gradient of its own, and a real one."""
+    for name, p in model.named_parameters():
+        if p.is_complex():
+            raise ValueError(f"{name} is complex: only real parameters can be protected")
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
             raise ValueError(
@@ -127,7 +132,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         stack.enter_context(torch.enable_grad())
         for kind in {d.type for d in devices}:
             stack.enter_context(torch.autocast(kind, enabled=False))
-        if any(isinstance(module, nn.RNNBase) for module, _ in modes):  # cuDNN's cannot go backward in eval mode
+        if any(isinstance(module, nn.RNNBase) for module, _ in modes):
+            # cuDNN's recurrent layers cannot go backward in evaluation mode
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         try:
             model.eval()
@@ -172,6 +178,7 @@ def _alone(layer: nn.Module, call: _Call, uses: Counter[int], names: Mapping[int
     return (
         id(layer.weight) in names
         and all(uses[id(p)] == 1 for p in own if id(p) in names)
+        and call.a.ndim > 1
         and call.batch == (B, B)
         and call.a._version == call.version
     )
@@ -185,8 +192,8 @@ def _read_layers(f: Tensor, layers: Mapping[nn.Module, _Call], names: Mapping[in
     edges = [call.edge for call in layers.values()]
     passes = [torch.autograd.grad(f[:, j].sum(), edges, retain_graph=True, allow_unused=True) for j in range(k)]
     # weigh example i by v_i, a power of two: its δ must grow by exactly v_i
-    powers = torch.randint(4, (B, 1), generator=torch.Generator().manual_seed(B))
-    v = (2.0**powers).to(f)
+    powers = torch.randperm(B, generator=torch.Generator().manual_seed(B)) % 8
+    v = (2.0**powers).to(f).unsqueeze(1)  # (B, 1)
     probes = torch.autograd.grad((v * f).sum(), edges, retain_graph=True, allow_unused=True)
     pieces = []
     for (layer, call), probe, *ds in zip(layers.items(), probes, *passes, strict=True):

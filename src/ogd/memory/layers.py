@@ -34,9 +34,10 @@ def register_layer(layer: type[nn.Module], read: Reader, *, out_first: bool = Tr
     of example i is Σ_t D[i, t] ⊗ A[i, t] for the weight, (out, in) or with `out_first=False` its transpose,
     and Σ_t D[i, t] for the bias. Subclasses of the layer are not included: they may compute something else.
 
-    >>> class Affine(nn.Linear):  # computes what nn.Linear computes
-    ...     pass
-    >>> register_layer(Affine, lambda layer, x, d: (x.flatten(1, -2), d.flatten(1, -2)))
+    Examples:
+        >>> class Affine(nn.Linear):  # computes what nn.Linear computes
+        ...     pass
+        >>> register_layer(Affine, lambda layer, x, d: (x.flatten(1, -2), d.flatten(1, -2)))
     """
     if not (isinstance(layer, type) and issubclass(layer, nn.Module)):
         raise TypeError(f"layer must be a subclass of nn.Module, not {layer!r}")

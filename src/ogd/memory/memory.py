@@ -16,7 +16,7 @@ from ogd.memory.outputs import Chosen, Logits, Outputs, check_classes, check_out
 from ogd.memory.parameters import Parameters
 from ogd.memory.projection import cutoff, whitener
 from ogd.memory.projector import Projector, projector_of
-from ogd.memory.protect import Protection
+from ogd.memory.protect import Protection, check_protectable
 from ogd.memory.store import Store
 
 
@@ -26,15 +26,16 @@ class Memory:
     Empty at first: it protects nothing until a task is remembered. From then on each step of a protected
     optimizer moves the weights only where, to first order, no remembered output changes.
 
-    >>> _ = torch.manual_seed(0)
-    >>> model = nn.Linear(4, 3)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> memory = Memory(model, per_task=2)
-    >>> protection = memory.protect(optimizer)
-    >>> x, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
-    >>> memory.remember((x, y))
-    >>> memory
-    Memory(2 directions of 1 task, 56 bytes; protects 15 numbers in 2 parameters of Linear; outputs='true')
+    Examples:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Linear(4, 3)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> memory = Memory(model, per_task=2)
+        >>> protection = memory.protect(optimizer)
+        >>> x, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+        >>> memory.remember((x, y))
+        >>> memory
+        Memory(2 directions of 1 task, 56 bytes; protects 15 numbers in 2 parameters of Linear; outputs='true')
 
     Args:
         model: any module. Its parameters are protected by name.
@@ -43,7 +44,8 @@ class Memory:
             mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function (logits, y) → (B,) or (B, k).
         logits: a function (model, x) → logits, where model(x) is not them.
         params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
-            that are trainable, also those added to the model later.
+            that are trainable, also those added to the model later. One that is frozen while a task is
+            remembered is left out of it, and moves freely for that task if it is trained later.
         budget: the most that may be stored: a number of directions or bytes ("64MB"). More is an error.
         chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
     """
@@ -160,12 +162,12 @@ class Memory:
 
         Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
         """
-        protection = Protection(optimizer, every, self._projector_among, self._settle_others)
+        check_protectable(optimizer, every)
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if not self.parameters.among(held):
-            protection.unprotect()
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
         self.settle()
+        protection = Protection(optimizer, every, self._projector_among, self._settle_others)
         self._protections.append(protection)
         return protection
 
@@ -189,16 +191,17 @@ class Memory:
 
         Parameters that are not in `update` count as fixed; those that are not protected pass unchanged.
 
-        >>> model = nn.Linear(2, 1, bias=False)
-        >>> memory = Memory(model, outputs="all")
-        >>> memory.remember((torch.tensor([[1.0, 0.0]]), None))
-        >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
-        {'weight': tensor([[0., 4.]])}
+        Examples:
+            >>> model = nn.Linear(2, 1, bias=False)
+            >>> memory = Memory(model, outputs="all")
+            >>> memory.remember((torch.tensor([[1.0, 0.0]]), None))
+            >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
+            {'weight': tensor([[0., 4.]])}
         """
         known = {name: p.shape for name, p in self.model.named_parameters()}
         for name, u in update.items():
             if u.shape != known.get(name):
-                wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter has this name"
+                wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
                 raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
         result = {name: u.detach().clone() for name, u in update.items()}
         protected = {name: u for name, u in result.items() if name in self.parameters}

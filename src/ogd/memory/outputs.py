@@ -34,7 +34,7 @@ class Chosen(nn.Module):
             f = self.outputs(f, y)
             return f.unsqueeze(1) if f.ndim == 1 else f
         if self.outputs == "true":
-            return f.gather(1, y.unsqueeze(1))
+            return f.gather(1, y.long().unsqueeze(1))
         f = f.unsqueeze(1) if f.ndim == 1 else f  # (B,): one output an example
         f = f if self.classes is None else f[:, self.classes]
         return f.mean(1, keepdim=True) if self.outputs == "mean" else f

@@ -30,7 +30,7 @@ def per_example(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any, k:
         torch.func.jacrev(alone),
         in_dims=(None, 0, None if y is None else 0),
         randomness="different",
-        chunk_size=max(CHUNK_BYTES // size, 1),
+        chunk_size=max(CHUNK_BYTES // max(size, 1), 1),
     )
     try:
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
@@ -50,4 +50,8 @@ def _loop(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any) -> dict[
             for value in f.flatten()
         ]
     columns = zip(*rows, strict=True)
-    return {name: torch.stack([g.flatten() for g in c]) for name, c in zip(params, columns, strict=True)}
+    return {name: torch.stack([_flat(g) for g in c]) for name, c in zip(params, columns, strict=True)}
+
+
+def _flat(g: Tensor) -> Tensor:
+    return (g.to_dense() if g.is_sparse else g).flatten()

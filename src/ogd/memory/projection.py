@@ -19,8 +19,9 @@ def cutoff(n: int, dtype: torch.dtype) -> float:
     Rounding in K itself is a few n ε of float64. In float32 an update's overlap has an error ε that K⁺
     multiplies by the condition of G: directions beyond a condition of 10⁵ add more noise than protection.
 
-    >>> cutoff(100, torch.float64) < cutoff(100, torch.float32)
-    True
+    Examples:
+        >>> cutoff(100, torch.float64) < cutoff(100, torch.float32)
+        True
     """
     rounding = 10 * n * torch.finfo(torch.float64).eps
     return rounding if dtype == torch.float64 else max(rounding, 1e-10)
@@ -29,9 +30,10 @@ def cutoff(n: int, dtype: torch.dtype) -> float:
 def extend(K: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
     """K of old and new rows from the old K (..., n, n), G_new G_oldᵀ (..., m, n), G_new G_newᵀ (..., m, m).
 
-    >>> G = torch.randn(5, 8, dtype=torch.float64)
-    >>> torch.allclose(extend(G[:3] @ G[:3].mT, G[3:] @ G[:3].mT, G[3:] @ G[3:].mT), G @ G.mT)
-    True
+    Examples:
+        >>> G = torch.randn(5, 8, dtype=torch.float64)
+        >>> torch.allclose(extend(G[:3] @ G[:3].mT, G[3:] @ G[:3].mT, G[3:] @ G[3:].mT), G @ G.mT)
+        True
     """
     return torch.cat([torch.cat([K, cross.mT], -1), torch.cat([cross, corner], -1)], -2)
 
@@ -42,12 +44,13 @@ def whitener(K: Tensor, rtol: float) -> Tensor:
     Rows of G are scaled to length 1 first: what is cut off is dependent, not merely small. In a stack r is
     the largest rank; a run of a lower rank has zero rows.
 
-    >>> G = torch.tensor([[3.0, 0, 0], [3.0, 0, 0], [0, 0, 0], [1, 1, 0]], dtype=torch.float64)
-    >>> W = whitener(G @ G.mT, rtol=1e-12)
-    >>> W.shape
-    torch.Size([2, 4])
-    >>> torch.allclose((W @ G) @ (W @ G).mT, torch.eye(2, dtype=torch.float64))
-    True
+    Examples:
+        >>> G = torch.tensor([[3.0, 0, 0], [3.0, 0, 0], [0, 0, 0], [1, 1, 0]], dtype=torch.float64)
+        >>> W = whitener(G @ G.mT, rtol=1e-12)
+        >>> W.shape
+        torch.Size([2, 4])
+        >>> torch.allclose((W @ G) @ (W @ G).mT, torch.eye(2, dtype=torch.float64))
+        True
     """
     norms = K.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()  # (..., n)
     floor = NOTHING * norms.amax(-1, keepdim=True) if K.shape[-1] else norms
@@ -62,8 +65,9 @@ def whitener(K: Tensor, rtol: float) -> Tensor:
 def coefficients(W: Tensor, s: Tensor) -> Tensor:
     """c = K⁺ s = Wᵀ (W s): the combination Gᵀ c of stored gradients to take out of an update with overlap s.
 
-    >>> coefficients(torch.eye(2), torch.tensor([1.0, 2.0]))
-    tensor([1., 2.])
+    Examples:
+        >>> coefficients(torch.eye(2), torch.tensor([1.0, 2.0]))
+        tensor([1., 2.])
     """
     if W.ndim == 2:
         return torch.mv(W.mT, torch.mv(W, s))

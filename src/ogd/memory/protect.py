@@ -28,7 +28,6 @@ class Protection:
         projector: Callable[[Iterable[Tensor]], tuple[Projector, list[Tensor]] | None],
         before: Callable[["Protection"], None],
     ):
-        _check(optimizer, every)
         # weak: the optimizer holds us by its hooks, and what is pending must outlive it
         self.optimizer = weakref.ref(optimizer)
         self.every = every
@@ -46,8 +45,7 @@ class Protection:
 
     @property
     def active(self) -> bool:
-        optimizer = self.optimizer()
-        return optimizer is not None and optimizer in _protected
+        return bool(self._handles) and self.optimizer() is not None
 
     def settle(self) -> None:
         """Project what is pending."""
@@ -64,6 +62,7 @@ class Protection:
         self.settle()
         for handle in self._handles:
             handle.remove()
+        self._handles = []
         optimizer = self.optimizer()
         if optimizer is not None:
             _protected.discard(optimizer)
@@ -109,7 +108,8 @@ class Protection:
         self._anchor = [torch.empty_like(p, dtype=working(p.dtype)) for p in self._params]
 
 
-def _check(optimizer: object, every: object) -> None:
+def check_protectable(optimizer: object, every: object) -> None:
+    """Whether what an optimizer does in a step can be projected afterwards."""
     if not isinstance(optimizer, Optimizer):
         raise TypeError(f"optimizer must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
     if isinstance(optimizer, LBFGS):

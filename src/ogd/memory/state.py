@@ -6,7 +6,7 @@ its metadata for the rest. K is not stored: it follows from them.
 
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ogd.memory.blocks import Block, Dense, Factored
 from ogd.memory.budget import Budget
 from ogd.memory.store import Piece, Store
 
-FORMAT = "ogd.memory"
+FORMAT = "ogd.memory"  # the one key of the metadata: with two, a file would not be the same twice
 VERSION = 1
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -69,14 +69,26 @@ def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
 
 def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a saved memory, with those given on loading in their place."""
-    saved = dict(stored.get("options", {}))
-    if saved.pop("logits", False) and given.get("logits") is None:
+    saved = stored.get("options")
+    if not isinstance(saved, Mapping) or not _are_options(saved):
+        raise ValueError("the options in the state are malformed")
+    if saved["logits"] and given.get("logits") is None:
         raise ValueError("the memory was saved with a logits function: give logits= again")
-    if saved.get("outputs") is None and given.get("outputs") is None:
+    if saved["outputs"] is None and given.get("outputs") is None:
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
-    directions, nbytes = saved.pop("budget", (None, None))
-    known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size") if key in saved}
-    return {**known, "budget": Budget(directions, nbytes), **given}
+    known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size")}
+    return {**known, "budget": Budget(*saved["budget"]), **given}
+
+
+def _are_options(saved: Mapping[str, Any]) -> bool:
+    """Whether the options are all there and of the right types; `Memory` checks their values."""
+    params, budget = saved.get("params"), saved.get("budget")
+    return (
+        {"per_task", "outputs", "logits", "params", "budget", "chunk_size"} <= set(saved)
+        and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
+        and (isinstance(budget, list) and len(budget) == 2)
+        and all(limit is None or isinstance(limit, int) for limit in budget)
+    )
 
 
 def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -84,14 +96,12 @@ def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     path = Path(path)
     tensors = {key: t.contiguous().cpu() for key, t in stored["tensors"].items()}
     document = json.dumps({key: value for key, value in stored.items() if key != "tensors"})
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(descriptor)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        save_file(tensors, temporary, {"format": FORMAT, "state": document})
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
+        save_file(tensors, temporary, {FORMAT: document})
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -106,11 +116,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{name}: not a safetensors file, or a damaged one ({error})") from error
-    if metadata.get("format") != FORMAT:
+    if FORMAT not in metadata:
         raise ValueError(f"{name}: a safetensors file, but not one of ogd.Memory.save")
     try:
-        document = json.loads(metadata["state"])
-    except (KeyError, json.JSONDecodeError) as error:
+        document = json.loads(metadata[FORMAT])
+    except json.JSONDecodeError as error:
         raise ValueError(f"{name}: its metadata is damaged ({error!r})") from error
     if not isinstance(document, dict):
         raise ValueError(f"{name}: its metadata is damaged (not an object)")
@@ -174,9 +184,3 @@ def _whole(value: object, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"the state holds {value!r} where a whole number of at least {least} belongs")
     return value
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -114,10 +114,19 @@ class Store:
         key = frozenset(names)
         pieces = self.only(key)
         device = pieces[0].block.device if pieces else None
-        K = self.grams.get(key, torch.zeros(0, 0, dtype=torch.float64, device=device))
+        if key not in self.grams:
+            self.grams[key] = self._begun(key, torch.zeros(0, 0, dtype=torch.float64, device=device))
+        K = self.grams[key]
         if len(K) < len(self):
             K = self.grams[key] = extended_gram(K, pieces, len(self))
         return K
+
+    def _begun(self, key: frozenset[str], nothing: Tensor) -> Tensor:
+        """A K to extend: one of fewer columns serves as well if the others were zero in its rows."""
+        for known, K in self.grams.items():
+            if known < key and all(piece.start >= len(K) for piece in self.only(key - known)):
+                return self.grams.pop(known)
+        return nothing
 
     def check_shapes(self, shapes: Shapes) -> None:
         """Raise if a parameter has another shape than its stored gradients."""

@@ -74,8 +74,9 @@ def resolve(
 
     Examples:
         >>> from ogd.data import load
-        >>> resolve("rotated", "sgd", load()).angles
-        (0.0, 10.0, 20.0, 30.0, 40.0)
+        Examples:
+            >>> resolve("rotated", "sgd", load()).angles
+            (0.0, 10.0, 20.0, 30.0, 40.0)
     """
     catalogue.check_name("benchmark", benchmark, catalogue.BENCHMARKS)
     catalogue.check_name("method", method, catalogue.METHODS)

@@ -117,11 +117,12 @@ def train(
 
     Examples:
         >>> from ogd import benchmarks
-        >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(20) % 4 // 2
-        >>> benchmark = benchmarks.from_datasets([((x, y), (x, y))])
-        >>> result = train(benchmark, StackedMLP((4, 8, 2), runs=2), lr=0.5, epochs=20)
-        >>> result.average_accuracy.tolist()
-        [1.0, 1.0]
+        Examples:
+            >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(20) % 4 // 2
+            >>> benchmark = benchmarks.from_datasets([((x, y), (x, y))])
+            >>> result = train(benchmark, StackedMLP((4, 8, 2), runs=2), lr=0.5, epochs=20)
+            >>> result.average_accuracy.tolist()
+            [1.0, 1.0]
     """
     _check(benchmark, model, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum, curve_every=curve_every)
     method = method or SGD()

@@ -1,0 +1,92 @@
+"""What a memory refuses, in words that help, leaving itself as it was."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from memory_models import make, rows
+from ogd.memory import BudgetExceeded, Memory
+
+
+def poisoned(x: torch.Tensor) -> torch.Tensor:
+    x = x.clone()
+    x[2, 3] = float("nan")
+    return x
+
+
+REFUSED = {
+    "empty loader": (lambda x, y: DataLoader(TensorDataset(x[:0], y[:0])), {}, "data is empty"),
+    "empty tensors": (lambda x, y: (x[:0], y[:0]), {}, "data is empty"),
+    "NaN": (lambda x, y: (poisoned(x), y), {}, r"gradient of 0\.weight and 0\.bias is not finite"),
+    "label too large": (lambda x, y: (x, y + 4), {}, "4 logits: a label or class of"),
+    "label negative": (lambda x, y: (x, y - 9), {}, "labels must not be negative"),
+    "label not of the task": (lambda x, y: (x, y), {"classes": [0]}, "are not among classes"),
+    "class too large": (lambda x, y: (x, 0 * y), {"classes": [0, 7]}, "4 logits: a label or class of 7"),
+    "classes twice": (lambda x, y: (x, y), {"classes": [1, 1]}, "classes must be different"),
+    "no labels": (lambda x, y: (x, None), {}, "needs a label for each example"),
+    "labels are floats": (lambda x, y: (x, y.double()), {}, "needs a label for each example"),
+    "labels of another number": (lambda x, y: (x, y[:-1]), {}, "share their first axis"),
+    "logits of another shape": (
+        lambda x, y: (x, y),
+        {"logits": lambda m, x: m(x).unsqueeze(2)},
+        "not .batch, classes",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_remembered_leaves_the_memory_as_it_was(case: str) -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model)
+    memory.remember((x, y))
+    before, modes = rows(memory), [m.training for m in model.modules()]
+    data, options, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        memory.remember(data(x, y), **options)
+    assert torch.equal(rows(memory), before)
+    assert memory.tasks == (6,)
+    assert modes == [m.training for m in model.modules()]
+
+
+def test_wrong_types_are_named() -> None:
+    model, x, y = make("mlp")
+    wrong = [
+        (lambda: Memory("model"), TypeError, "model must be an nn.Module"),
+        (lambda: Memory(model, 0), ValueError, "per_task must be"),
+        (lambda: Memory(model, chunk_size=2.5), ValueError, "chunk_size must be"),
+        (lambda: Memory(model, outputs="gtl"), ValueError, 'outputs must be "true", "mean", "all"'),
+        (lambda: Memory(model, logits=3), TypeError, "logits must be a function"),
+        (lambda: Memory(model, params="0"), TypeError, "params must be a list"),
+        (lambda: Memory(model, params=[]), ValueError, "params is empty"),
+        (lambda: Memory(model, params=["nope"]), ValueError, "no parameter or module 'nope'"),
+        (lambda: Memory(model, params=[torch.zeros(3)]), ValueError, "not a parameter of the model"),
+        (lambda: Memory(model, budget="much"), ValueError, "budget must be"),
+        (lambda: Memory(model).remember(3), TypeError, "data must be a DataLoader"),
+        (lambda: Memory(model).remember((x, y), logits=3), TypeError, "logits must be a function"),
+        (lambda: Memory(nn.ReLU()).remember((x, y)), ValueError, "nothing to protect"),
+        (lambda: Memory(nn.LSTM(12, 3).double()).remember((x, y)), TypeError, "give logits="),
+    ]
+    for call, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            call()
+
+
+@pytest.mark.parametrize("budget", [8, "5 KB"])
+def test_a_budget_is_never_passed_in_silence(budget: int | str) -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model, budget=budget)
+    memory.remember((x, y))
+    assert memory.nbytes == 6 * 8 * (12 + 10 + 9 + 10 + 9 + 4)
+    with pytest.raises(BudgetExceeded, match=r"would hold 12 directions|would hold 5,184 bytes"):
+        memory.remember((x, y))
+    assert memory.tasks == (6,)
+
+
+def test_a_layer_that_grew_is_an_error_that_names_it() -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model)
+    memory.remember((x, y))
+    model[4] = nn.Linear(9, 6).double()
+    with pytest.raises(ValueError, match=r"'4.weight' has shape \(6, 9\), its stored gradients \(4, 9\)"):
+        memory.remember((x, y))
