@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import time
 import pytest
 
 from ogd import catalogue, cli
+from ogd.experiments import unit
+from ogd.records import tuning
 
 SMALL = ["--runs", "2", "--epochs", "1", "--batch-size", "7", "--hidden", "6"]
 
@@ -66,6 +69,39 @@ def test_run_trains_once_and_remembers(tiny_folder, tmp_path, capsys, benchmark,
     assert [f.stat().st_mtime_ns for f in files] == times
 
 
+def test_methods_share_their_first_task(tiny_folder, tmp_path, capsys):
+    def records(out, *methods):
+        arguments = ["run", *SMALL, "--tasks", 3, "--data", tiny_folder, "--out", out, "--json"]
+        found = json.loads(run(capsys, *arguments, "--method", *methods)[1])
+        return {(r["request"]["method"], r["run"]): r["accuracy"] for r in found}
+
+    methods = ["ogd", "agem", "ewc", "sgd", "mtl"]
+    together = records(tmp_path / "together", *methods)
+    unit._first_tasks.clear()
+    for method in methods:
+        assert records(tmp_path / "alone", method).items() <= together.items()
+        unit._first_tasks.clear()
+
+
+def test_tune_chooses_on_training_data_alone(tiny_folder, tmp_path, capsys):
+    arguments = ["tune", "ewc", *SMALL, "--tasks", 2, "--grid", "1", "1e4", "1e9", "--lr", 0.5]
+    arguments += ["--data", tiny_folder, "--out", tmp_path]
+    code, out, _ = run(capsys, *arguments)
+    assert code == 0
+    assert "diverged" in out
+    found = tuning.read(tmp_path / "ewc-rotated.json")
+    assert found.grid == [1.0, 1e4, 1e9]
+    assert [row[2] for row in found.scores] == [None, None]
+    assert f"chosen: λ = {found.choice:g}" in out
+    before = (tmp_path / "ewc-rotated.json").read_text()
+    test_labels = tiny_folder.parent / "other"
+    shutil.copytree(tiny_folder, test_labels)
+    path = test_labels / "t10k-labels-idx1-ubyte"
+    path.write_bytes(path.read_bytes()[:8] + bytes(reversed(path.read_bytes()[8:])))
+    run(capsys, *arguments[:-3], test_labels, "--out", tmp_path)
+    assert tuning.read(tmp_path / "ewc-rotated.json").scores == json.loads(before)["scores"]
+
+
 def test_more_runs_only_add_runs(tiny_folder, tmp_path, capsys):
     def accuracies(runs):
         arguments = [
@@ -105,7 +141,7 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
     [
         (["run", "--benchmark", "rotatd"], "--benchmark: there is no 'rotatd'; did you mean 'rotated'?"),
         (["run", "--method", "sdg"], "--method: there is no 'sdg'; did you mean 'sgd'?"),
-        (["run", "--method", "xyz"], "--method: there is no 'xyz'; it is one of sgd, mtl"),
+        (["run", "--method", "xyz"], "--method: there is no 'xyz'; it is one of ogd, agem, ewc, sgd, mtl"),
         (["run", "--tasks", "0"], "--tasks: must be at least 1, not 0"),
         (["run", "--runs", "0"], "--runs: must be at least 1, not 0"),
         (["run", "--runs", "two"], "--runs: invalid int value: 'two'"),
@@ -121,6 +157,14 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--benchmark", "split", "--batch-size", "12000"], "--batch-size: 12000 is above the 11,"),
         (["run", "--data", "nowhere"], "--data: there is no folder nowhere"),
         (["run", "--out", "/dev/null/x"], "--out: cannot write to /dev/null/x"),
+        (["run", "--method", "sgd", "--storage", "9"], "--storage: is for ogd and agem, not for sgd"),
+        (["run", "--method", "ogd", "--every", "0"], "--every: must be a whole number of at least 1, not 0"),
+        (["run", "--method", "ogd", "--every", "5", "--projection", "implicit"], "--every: 5 needs projection"),
+        (["run", "--method", "ogd", "--logits", "tru"], "--logits: there is no 'tru'; did you mean 'true'?"),
+        (["run", "--method", "ewc", "--ewc-lambda", "-1"], "--ewc-lambda: must be a number of at least 0, not -1.0"),
+        (["run", "--momentum", "1"], "--momentum: must be at least 0 and below 1, not 1.0"),
+        (["tune", "agem"], "METHOD: invalid choice: 'agem'"),
+        (["tune", "ewc", "--grid", "1", "-1"], "--ewc-lambda: must be a number of at least 0"),
         (["run", "--wrong"], "unrecognized arguments: --wrong"),
         (["reproduce", "rotatedd"], "NAME: there is no 'rotatedd'; did you mean 'rotated'?"),
         (["reproduce", "rotated", "--runs", "0"], "--runs: must be at least 1, not 0"),
@@ -143,11 +187,11 @@ def test_reproduce_shows_the_paper_s_numbers_and_does_not_repeat_itself(tmp_path
     assert code == 0
     assert "88.2 ± 5.9" in out
     assert "quick profile" in out
-    assert "EWC" not in out
+    assert all(label in out for label in ("OGD", "A-GEM", "EWC", "SGD", "MTL"))
     began = time.monotonic()
     assert run(capsys, *arguments)[1] == out
     assert time.monotonic() - began < 2
-    assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 2
+    assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 5
 
 
 def test_a_diverged_run_is_an_error_and_leaves_no_record(tiny_folder, tmp_path, capsys):
@@ -171,8 +215,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 
 
 def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("ogd.experiments.bench.REPEATS", 1)
-    monkeypatch.setattr("ogd.experiments.bench.STEPS", 20)
+    monkeypatch.setattr("ogd.experiments.bench.ROUNDS", 1)
+    monkeypatch.setattr("ogd.experiments.bench.laboratory.DIRECTIONS", 200)
     assert json.loads(run(capsys, "bench", "--json")[1])["lockstep_sgd_speedup"] > 1
     _, out, _ = run(capsys, "bench", "--save", tmp_path / "speed.json")
     assert "lockstep_sgd_speedup" in out

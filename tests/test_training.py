@@ -66,6 +66,54 @@ def test_the_loop_equals_a_naive_one(tiny, name, method, kind, options, momentum
         np.testing.assert_allclose(result.accuracy[run], matrix)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("logits", ["true", "mean", "all"])
+@pytest.mark.parametrize(("projection", "dtype", "tolerance"), [
+    ("implicit", torch.float64, 1e-9),
+    ("explicit", torch.float64, 1e-9),
+    ("implicit", torch.float32, 1e-4),
+    ("explicit", torch.float32, 1e-4),
+])  # fmt: skip
+def test_ogd_equals_algorithm_1_over_three_tasks(tiny, projection, dtype, tolerance, logits, momentum):
+    benchmark = make("permuted", tiny, tasks=3)
+    schedule = {"epochs": 1, "batch_size": 7, "lr": 0.1 * (1 - momentum), "momentum": momentum}
+    model = StackedMLP((30, 8, 6, 10), runs=[1], dtype=dtype)
+    method = methods.OGD(storage=30, logits=logits, projection=projection)
+    training.train(benchmark, model, method, progress=False, **schedule)
+    module, _ = naive_lab.train(benchmark, naive_lab.OGD(1, storage=30, logits=logits), (8, 6), **schedule)
+    for ours, theirs in zip(model.module(1).parameters(), module.parameters(), strict=True):
+        assert (ours - theirs).norm() < tolerance * theirs.norm()
+
+
+@pytest.mark.parametrize("every", [1, 4, 1000])
+def test_ogd_moves_only_where_stored_outputs_do_not_change(tiny, every):
+    benchmark = make("rotated", tiny, tasks=2)
+    task = benchmark.tasks[0]
+    model = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
+    method = methods.OGD(storage=20, projection="explicit", every=every)
+    first = training.first_task(benchmark, model, report=Silent(), momentum=0.0, seed=0, curve_every=None, **SCHEDULE)
+    training.train(benchmark, model, method, first=first, progress=False, **SCHEDULE)
+    method.begin(model, 0)
+    anchored = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
+    with torch.no_grad():
+        for w, value in zip(anchored.parameters(), first.weights, strict=True):
+            w.copy_(value)
+    method.end_task(anchored, task, None)
+    moved = [((w - v).detach(), (b - c).detach()) for (w, b), (v, c) in zip(model.layers, anchored.layers, strict=True)]
+    overlap = sum(block.overlap(pair) for block, pair in zip(method.blocks, moved, strict=True))
+    length = sum(float((w**2).sum()) for pair in moved for w in pair) ** 0.5
+    assert length > 0.1
+    assert overlap.abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("storage", [1, 500])
+def test_ogd_with_one_direction_and_with_more_than_it_has_weights(tiny, storage):
+    benchmark = make("rotated", tiny, tasks=3)
+    for projection in ("implicit", "explicit"):
+        _, result = fit(benchmark, methods.OGD(storage, "all", projection), lr=0.1)
+        assert np.isfinite(result.accuracy).all()
+
+
 @pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
 @pytest.mark.parametrize(("_method", "kind", "options"), CASES)
 def test_run_3_of_10_equals_run_3_alone(tiny, name, _method, kind, options):

@@ -160,7 +160,9 @@ def bench(options: argparse.Namespace) -> None:
     else:
         from ogd.experiments import bench as measurements
 
-        ratios = measurements.measure()
+        ratios, left_out = measurements.measure()
+        for reason in left_out:
+            print(reason, file=sys.stderr)
     if options.save:
         speed.write(ratios, options.save)
     if options.json:

@@ -1,0 +1,69 @@
+"""This machine's speed, as ratios measured side by side in one process, on one thread."""
+
+from ogd.experiments.bench import laboratory, library, peers
+from ogd.experiments.bench.stopwatch import side_by_side
+from ogd.experiments.unit import one_thread
+from ogd.records.speed import Ratio
+from ogd.training.progress import Display
+
+ROUNDS = 9
+
+# key, whose time, over whose time, what that means
+RATIOS = [
+    (
+        "lockstep_sgd_speedup",
+        "plain",
+        "sgd",
+        "SGD, 10 runs in lockstep, against the plain PyTorch loop for one run",
+    ),
+    (
+        "ogd_vs_dense_speedup",
+        "dense",
+        "ogd",
+        "OGD in the laboratory (exact every step, 800 directions, 10 runs), against one run with a dense basis",
+    ),
+    ("ogd_over_sgd", "ogd", "sgd", "that OGD against SGD, both in lockstep"),
+    ("ogd_every_50_over_sgd", "ogd every 50", "sgd", "OGD projecting every 50 steps against SGD, both in lockstep"),
+    ("ogd_every_500_over_sgd", "ogd every 500", "sgd", "OGD projecting every 500 steps against SGD, both in lockstep"),
+    ("ewc_over_sgd", "ewc", "sgd", "EWC after 4 tasks against SGD, both in lockstep"),
+    ("agem_over_sgd", "agem", "sgd", "A-GEM after 4 tasks against SGD, both in lockstep"),
+    (
+        "protect_vs_dense_speedup",
+        "dense",
+        "protected",
+        "your own loop under Memory.protect (800 directions), against the same with a dense basis",
+    ),
+    (
+        "protect_every_50_overhead",
+        "protected every 50",
+        "plain",
+        "your own loop under protect(every=50), against plain",
+    ),
+    (
+        "collect_speedup",
+        "collect by a loop",
+        "collect",
+        "collecting 200 gradients, against a loop of 200 backward passes",
+    ),
+    ("avalanche_naive_over_sgd", "avalanche naive", "sgd", "an iteration of Avalanche's Naive against SGD in lockstep"),
+    ("avalanche_ewc_over_ewc", "avalanche ewc", "ewc", "an iteration of Avalanche's EWC against EWC in lockstep"),
+    (
+        "avalanche_agem_over_agem",
+        "avalanche agem",
+        "agem",
+        "an iteration of Avalanche's A-GEM against A-GEM in lockstep",
+    ),
+]
+
+
+def measure() -> tuple[list[Ratio], list[str]]:
+    """Measure every ratio; return them, and what was left out and why."""
+    with one_thread(), Display("bench") as display:
+        elsewhere = peers.contestants()
+        everybody = {**laboratory.contestants(), **library.contestants(), **elsewhere}
+        display.start((ROUNDS + 1) * len(everybody))
+        times = side_by_side(everybody, ROUNDS, lambda name: display.advance(1, name))
+        ratios = [times.ratio(key, over, under, meaning) for key, over, under, meaning in RATIOS if over in everybody]
+        ratios.append(library.bytes_ratio())
+    missing = "Avalanche cannot be imported here: pip install 'ogd[bench]' to compare with it"
+    return ratios, [] if elsewhere else [missing]

@@ -1,0 +1,78 @@
+"""Contestants of the library: what `ogd.Memory` costs someone's own loop, in time and in bytes."""
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ogd.experiments.bench import laboratory
+from ogd.experiments.bench.laboratory import plain_loop
+from ogd.experiments.bench.stopwatch import Contestant
+from ogd.memory import Memory
+from ogd.models import PAPER, mlp
+from ogd.records.speed import Ratio
+
+STORED = 200  # gradients a task
+
+
+def contestants() -> dict[str, Contestant]:
+    """A unit is a step of the plain loop, protected; or collecting the gradients of one task."""
+    model = mlp()
+    x, y = torch.rand(STORED, PAPER[0]), torch.randint(PAPER[-1], (STORED,))
+    return {
+        "protected": plain_loop(16, _protect(1)),
+        "protected every 50": plain_loop(100, _protect(50)),
+        "collect": timed(lambda: Memory(model).remember((x, y))),
+        "collect by a loop": timed(lambda: loop_of_backwards(model, x, y)),
+    }
+
+
+def bytes_ratio() -> Ratio:
+    """Bytes of a dense gradient over those a direction takes on disk; the words say what it takes with K in memory."""
+    model = mlp()
+    memory = _remembered(model)
+    assert memory.rank  # K is made when it is first needed
+    dense = sum(w.numel() * w.element_size() for w in model.parameters())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.safetensors"
+        memory.save(path)
+        ratio = dense / (path.stat().st_size / len(memory))
+    resident = dense / (memory.resident_nbytes / len(memory))
+    meaning = f"a dense gradient's bytes over a stored one's on disk ({resident:.0f} × with K, in memory)"
+    return Ratio("bytes_ratio", ratio, ratio, ratio, meaning)
+
+
+def timed(work: Callable[[], object]) -> Contestant:
+    def run() -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    return run
+
+
+def loop_of_backwards(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """What other implementations do: batch size 1, one backward pass an example."""
+    rows = []
+    for i in range(len(x)):
+        model.zero_grad()
+        model(x[i : i + 1])[0, y[i]].backward()
+        rows.append(torch.cat([w.grad.flatten() for w in model.parameters() if w.grad is not None]))
+    return torch.stack(rows)
+
+
+def _protect(every: int) -> Callable[[nn.Module, torch.optim.Optimizer], None]:
+    def prepare(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        _remembered(model).protect(optimizer, every)
+
+    return prepare
+
+
+def _remembered(model: nn.Module) -> Memory:
+    memory = Memory(model, per_task=STORED)
+    for _ in range(laboratory.DIRECTIONS // STORED):
+        memory.remember((torch.rand(STORED, PAPER[0]), torch.randint(PAPER[-1], (STORED,))))
+    return memory

@@ -1,0 +1,38 @@
+"""Timing side by side: everybody's turn comes in every round, so that a busy moment of the machine hits all."""
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ogd.records.speed import Ratio
+
+Contestant = Callable[[], float]  # does its work and returns the seconds that one unit of it took
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds a unit, one for each round."""
+
+    rounds: dict[str, list[float]]
+
+    def ratio(self, key: str, over: str, under: str, meaning: str) -> Ratio:
+        """Return the median over rounds of one contestant's time over another's in the same round."""
+        ratios = [a / b for a, b in zip(self.rounds[over], self.rounds[under], strict=True)]
+        return Ratio(key, statistics.median(ratios), min(ratios), max(ratios), meaning)
+
+    def median(self, name: str) -> float:
+        return statistics.median(self.rounds[name])
+
+
+def side_by_side(
+    contestants: Mapping[str, Contestant], rounds: int, tick: Callable[[str], None] = lambda name: None
+) -> Times:
+    """Time everybody once a round, after a round that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    for number in range(rounds + 1):
+        for name, run in contestants.items():
+            seconds = run()
+            if number:
+                times[name].append(seconds)
+            tick(name)
+    return Times(times)
