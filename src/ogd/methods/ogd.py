@@ -40,7 +40,7 @@ class OGD(Method):
         self.seed, self.tasks = seed, 0
         self.blocks: list[Factored] = []  # one a layer, A (R, n, in) and D (R, n, out)
         self.K = torch.empty(len(model.runs), 0, 0, dtype=torch.float64)  # (R, n, n)
-        self.pseudo_inverse: list[Tensor] = []  # K⁺ (n, n) of each run
+        self.whiteners: list[Tensor] = []  # W (rank, n) of each run, K⁺ = Wᵀ W
         self.projecting: Implicit | Explicit | None = None
 
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
@@ -58,17 +58,16 @@ class OGD(Method):
             self.K = corner
         self.blocks = [block.laid_out() for block in new]
         dtype = model.layers[0][0].dtype
-        W = whitener(self.K, cutoff(self.K.shape[-1], dtype))
-        self.pseudo_inverse = [(w.mT @ w).to(dtype) for w in W]
+        self.whiteners = list(whitener(self.K, cutoff(self.K.shape[-1], dtype)).to(dtype))
 
     def network(self, model: StackedMLP) -> Network:
         if not self.blocks:
             self.projecting = None
             return model
         if self.projection == "explicit":
-            self.projecting = Explicit(model, self.blocks, self.pseudo_inverse, self.every)
+            self.projecting = Explicit(model, self.blocks, self.whiteners, self.every)
             return model
-        self.projecting = Implicit(model, self.blocks, self.pseudo_inverse)
+        self.projecting = Implicit(model, self.blocks, self.whiteners)
         return self.projecting
 
     def foresee(self, x: Tensor) -> None:

@@ -9,6 +9,9 @@ A step costs O(n · batch · (in + out)) instead of O(n · p). Momentum is linea
 
 **Explicit.** Keep the weights at the last projection, the anchor, and every k steps replace the displacement since
 then by its projection: w ← anchor + P (w − anchor).
+
+K⁺ s is computed as Wᵀ (W s). K⁺ itself, written out in float32, would turn its rounding into errors of any direction,
+where that of W stays as small as the overlap's own.
 """
 
 from collections.abc import Sequence
@@ -23,8 +26,8 @@ from ogd.models import Factors, StackedMLP
 class Implicit:
     """Stands in for the stack during one task; `settle` folds Gᵀα into its weights."""
 
-    def __init__(self, model: StackedMLP, blocks: Sequence[Factored], pseudo_inverse: Sequence[Tensor]) -> None:
-        self.model, self.blocks, self.pseudo_inverse = model, blocks, pseudo_inverse
+    def __init__(self, model: StackedMLP, blocks: Sequence[Factored], whiteners: Sequence[Tensor]) -> None:
+        self.model, self.blocks, self.whiteners = model, blocks, whiteners
         self.alpha = torch.zeros(len(model.runs), blocks[0].n, dtype=model.layers[0][0].dtype)  # (R, n)
         self.velocity = torch.zeros_like(self.alpha)
         self.S: list[Tensor] = []  # one a layer, (R, B, n)
@@ -73,9 +76,9 @@ class Implicit:
         rows = self.velocity if momentum else self.alpha
         if momentum:
             self.velocity.mul_(momentum)
-        # K⁺[r] @ s[r] beats bmm for one column on the CPU
-        for row, K, s in zip(rows, self.pseudo_inverse, self.overlap, strict=True):
-            row.addmv_(K, s, alpha=1.0 if momentum else lr)
+        # one run at a time: W[r] @ s[r] beats bmm for one column on the CPU, and its second use finds W in the cache
+        for row, W, s in zip(rows, self.whiteners, self.overlap, strict=True):
+            row.addmv_(W.mT, W @ s, alpha=1.0 if momentum else lr)
         if momentum:
             self.alpha.add_(self.velocity, alpha=lr)
 
@@ -89,10 +92,8 @@ class Implicit:
 class Explicit:
     """Projects the displacement of a stack's weights every k steps."""
 
-    def __init__(
-        self, model: StackedMLP, blocks: Sequence[Factored], pseudo_inverse: Sequence[Tensor], every: int
-    ) -> None:
-        self.model, self.blocks, self.pseudo_inverse, self.every = model, blocks, pseudo_inverse, every
+    def __init__(self, model: StackedMLP, blocks: Sequence[Factored], whiteners: Sequence[Tensor], every: int) -> None:
+        self.model, self.blocks, self.whiteners, self.every = model, blocks, whiteners, every
         self.parameters = [w for layer in model.layers for w in layer]
         self.anchor = [w.detach().clone() for w in self.parameters]
         self.pending = 0
@@ -110,7 +111,7 @@ class Explicit:
         torch._foreach_sub_(self.anchor, self.parameters)  # now minus the displacement
         pairs = [(self.anchor[i], self.anchor[i + 1]) for i in range(0, len(self.anchor), 2)]
         s = torch.stack([block.overlap(pair) for block, pair in zip(self.blocks, pairs, strict=True)]).sum(0)
-        c = torch.stack([K @ row for K, row in zip(self.pseudo_inverse, s, strict=True)])  # (R, n)
+        c = torch.stack([W.mT @ (W @ row) for W, row in zip(self.whiteners, s, strict=True)])  # (R, n)
         for layer, block in zip(self.model.layers, self.blocks, strict=True):
             block.add_combination(layer, c)
         torch._foreach_copy_(self.anchor, self.parameters)
