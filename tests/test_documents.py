@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 refresh = importlib.import_module("refresh")
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
-ROOMS = ["benchmarks", "data", "experiments", "methods", "models", "records", "reporting", "training"]
+ROOMS = ["benchmarks", "data", "experiments", "memory", "methods", "models", "records", "reporting", "training"]
 
 
 def ids(path):

@@ -1,6 +1,6 @@
 """Orthogonal Gradient Descent: PyTorch models that learn new tasks without forgetting the old ones.
 
-The laboratory, in the order data flows through it:
+`ogd.Memory` protects any model trained by any optimizer. The laboratory, in the order data flows through it:
 
 - `ogd.data`: files → arrays; MNIST travels with the package
 - `ogd.benchmarks`: arrays → a sequence of tasks
@@ -13,15 +13,20 @@ The laboratory, in the order data flows through it:
 """
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from ogd.version import __version__
 
+if TYPE_CHECKING:
+    from ogd.memory import Memory
+
 __all__ = [
+    "Memory",
     "__version__",
     "benchmarks",
     "data",
     "experiments",
+    "memory",
     "methods",
     "models",
     "records",
@@ -30,8 +35,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    if name in __all__:  # imported on first use, so that `ogd --help` need not wait for torch
+def __getattr__(name: str) -> Any:
+    # imported on first use, so that `ogd --help` need not wait for torch
+    if name == "Memory":
+        return importlib.import_module("ogd.memory").Memory
+    if name in __all__:
         return importlib.import_module(f"ogd.{name}")
     raise AttributeError(f"module 'ogd' has no attribute {name!r}")
 

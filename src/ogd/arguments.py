@@ -129,6 +129,7 @@ def add_output(sub: Parser) -> None:
         metavar="DIR",
         help="folder of records; what it holds is not run again",
     )
+    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
     forms = group.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print the records as JSON instead of a table")
     forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail("interrupted; finished runs are kept, and the same command goes on from there", 130)
     except ValueError as error:
         fail(re.sub(r"^([a-z_]+): ", lambda match: f"{option(match[1])}: ", str(error)), 2)
-    except (ArithmeticError, OSError) as error:
+    except (ArithmeticError, OSError, RuntimeError) as error:
         fail(str(error), 1)
 
 
@@ -76,8 +76,8 @@ def run(options: argparse.Namespace) -> None:
         resolve(options.benchmark, method, dataset, **settings, **own)
         for method, own in own_options(options, methods).items()
     ]
-    runner.check(requests, options.runs, dataset, options.out)
-    answers = [runner.run(request, options.runs, dataset, options.out) for request in requests]
+    runner.check(requests, options.runs, dataset, options.out, options.jobs)
+    answers = runner.run([(request, options.runs) for request in requests], dataset, options.out, options.jobs)
     if options.json:
         show_json([record for records in answers for record in records])
         return
@@ -105,7 +105,8 @@ def reproduce(options: argparse.Namespace) -> None:
 
     chosen, missing = reproduction.choose(options.names, quickly=options.quick, runs=options.runs)
     kept = []
-    for experiment, answers in reproduction.perform(chosen, load("mnist"), options.out, options.seed):
+    done = reproduction.perform(chosen, load("mnist"), options.out, seed=options.seed, jobs=options.jobs)
+    for experiment, answers in done:
         if not options.json:
             comparison(experiment, answers).show(options.markdown)
         kept += [record for _, found in answers for records in found for record in records]

@@ -1,6 +1,6 @@
 """Experiments of the paper → their records, as far as there are methods for them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ogd import catalogue
@@ -33,23 +33,23 @@ def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> tuple[li
 
 
 def perform(
-    experiments: Sequence[Experiment], dataset: Dataset, out: Path, seed: int = 0
-) -> Iterator[tuple[Experiment, Answers]]:
-    """Run what is not recorded yet and yield each experiment with its records as soon as it is complete."""
+    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, jobs: int | None = None
+) -> list[tuple[Experiment, Answers]]:
+    """Run what is not recorded yet and return each experiment with its records."""
     asked = [[_requests(row, dataset, seed) for row in experiment.rows] for experiment in experiments]
+    wanted = []
     for experiment, rows in zip(experiments, asked, strict=True):
-        runner.check([request for requests in rows for request in requests], experiment.runs, dataset, out)
-    total, number = sum(len(requests) for rows in asked for requests in rows), 0
-    for experiment, rows in zip(experiments, asked, strict=True):
-        answers: Answers = []
-        for row, requests in zip(experiment.rows, rows, strict=True):
-            found = []
-            for request in requests:
-                number += 1
-                label = f"[{number}/{total}] {experiment.name} {row.label}"
-                found.append(runner.run(request, experiment.runs, dataset, out, label))
-            answers.append((row, found))
-        yield experiment, answers
+        requests = [request for row in rows for request in row]
+        runner.check(requests, experiment.runs, dataset, out, jobs)
+        wanted += [(request, experiment.runs) for request in requests]
+    found = iter(runner.run(wanted, dataset, out, jobs))
+    return [
+        (
+            experiment,
+            [(row, [next(found) for _ in requests]) for row, requests in zip(experiment.rows, rows, strict=True)],
+        )
+        for experiment, rows in zip(experiments, asked, strict=True)
+    ]
 
 
 def _requests(row: Row, dataset: Dataset, seed: int) -> list[Request]:

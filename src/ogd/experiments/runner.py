@@ -1,7 +1,9 @@
-"""Requests → records: trains what is not recorded yet, many runs at once."""
+"""Requests → records: trains what is not recorded yet, many runs at once, in several processes."""
 
+import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,29 +14,62 @@ from ogd.records import Request, RunRecord
 from ogd.records.request import at_least
 
 LOCKSTEP = 10  # runs trained at once; a larger stack falls out of the cache
+WEIGHTS = {"sgd": 1.0, "mtl": 1.2, "ewc": 1.5, "agem": 2.5, "ogd": 5.0}  # a step's time, roughly: for the time left
 
 
-def run(request: Request, runs: int, dataset: Dataset, out: Path, label: str = "") -> list[RunRecord]:
-    """Return the records of runs 0 … runs−1 of a request, training only those that `out` does not hold."""
-    done = records.find(out, request)
-    missing = [r for r in range(runs) if r not in done]
-    for start in range(0, len(missing), LOCKSTEP):
-        from ogd.experiments import unit  # imports torch, which showing what is recorded does not need
+@dataclass(frozen=True)
+class Unit:
+    """Runs of one request that train in lockstep."""
 
-        group = missing[start : start + LOCKSTEP]
-        for record in unit.perform(request, group, dataset, label or f"{request.benchmark} {request.method}"):
-            records.write(record, out)
-            done[record.run] = record
-    return [done[r] for r in range(runs)]
+    request: Request
+    group: tuple[int, ...]
+    steps: int
+
+    @property
+    def cost(self) -> float:
+        return self.steps * len(self.group) * WEIGHTS.get(self.request.method, 1.0)
+
+    @property
+    def name(self) -> str:
+        return f"{self.request.benchmark} {self.request.method}"
 
 
-def check(requests: Sequence[Request], runs: int, dataset: Dataset, out: Path) -> None:
+class Failed(RuntimeError):
+    """Some units could not be carried out; the message has a line for each."""
+
+
+def run(
+    wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, jobs: int | None = None
+) -> list[list[RunRecord]]:
+    """Return the records of runs 0 … runs−1 of every (request, runs), training only those that `out` does not hold.
+
+    Every record is written as soon as it is there. A unit that fails does not keep the others from going on.
+    """
+    runs = {request.key: (request, 0) for request, _ in wanted}
+    for request, n in wanted:
+        runs[request.key] = (request, max(n, runs[request.key][1]))
+    units = [unit for request, n in runs.values() for unit in _missing(request, n, dataset, out)]
+    if units:
+        from ogd.experiments import processes  # imports torch, which showing what is recorded does not need
+
+        failures = []
+        for unit, answer in processes.perform(units, dataset, jobs):
+            if isinstance(answer, str):
+                failures.append(f"{unit.name}: {answer}")
+                continue
+            for record in answer:
+                records.write(record, out)
+        if failures:
+            raise Failed("\n".join(failures))
+    found = [records.find(out, request) for request, _ in wanted]
+    return [[done[r] for r in range(n)] for done, (_, n) in zip(found, wanted, strict=True)]
+
+
+def check(requests: Sequence[Request], runs: int, dataset: Dataset, out: Path, jobs: int | None = None) -> None:
     """Raise a ValueError for whatever could not be carried out, before any work is done."""
-    at_least(1, runs=runs)
-    counts = np.bincount(dataset.train_labels)
+    at_least(1, runs=runs, jobs=jobs)
     for request in requests:
-        parts = request.partition or (dataset.classes,)
-        smallest = min(int(counts[list(part)].sum()) for part in parts)
+        smallest = min(_sizes(request, dataset))
         if request.batch_size > smallest:
             raise ValueError(
                 f"batch_size: {request.batch_size} is above the {smallest:,} training examples of the smallest task"
@@ -45,3 +80,19 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset, out: Path) -
             pass
     except OSError as error:
         raise ValueError(f"out: cannot write to {out}: {error.strerror or error}") from error
+
+
+def _missing(request: Request, runs: int, dataset: Dataset, out: Path) -> Iterator[Unit]:
+    done = records.find(out, request)
+    missing = [r for r in range(runs) if r not in done]
+    steps = request.epochs * sum(math.ceil(n / request.batch_size) for n in _sizes(request, dataset))
+    for start in range(0, len(missing), LOCKSTEP):
+        yield Unit(request, tuple(missing[start : start + LOCKSTEP]), steps)
+
+
+def _sizes(request: Request, dataset: Dataset) -> list[int]:
+    """How many training examples each task has."""
+    if request.partition is None:
+        return [len(dataset.train_labels)] * request.tasks
+    counts = np.bincount(dataset.train_labels)
+    return [int(counts[list(part)].sum()) for part in request.partition]

@@ -15,7 +15,7 @@ from ogd.records import Curve, Request, RunRecord
 from ogd.records.partition import Partition
 from ogd.records.record import environment
 from ogd.training import FirstTask, Result, first_task, train
-from ogd.training.progress import Display
+from ogd.training.progress import Reporter
 
 SCHEDULE = ("epochs", "batch_size", "lr", "momentum", "seed", "curve_every")
 SHARED = 8  # first tasks kept for whoever asks next; a few MB each
@@ -23,22 +23,24 @@ SHARED = 8  # first tasks kept for whoever asks next; a few MB each
 _first_tasks: dict[tuple[object, ...], FirstTask] = {}
 
 
-def perform(request: Request, group: Sequence[int], dataset: Dataset, label: str) -> Iterator[RunRecord]:
+def perform(request: Request, group: Sequence[int], dataset: Dataset, report: Reporter) -> Iterator[RunRecord]:
     """Train these runs and yield their records. The first task is trained once for all methods that share it."""
     benchmark = benchmark_of(request, dataset)
     sizes = (benchmark.inputs, *request.hidden, benchmark.outputs)
     schedule = {name: getattr(request, name) for name in SCHEDULE}
     method = catalogue.METHODS[request.method].load()(**request.options)
-    with one_thread(), Display(label) as display:
+    with one_thread():
         key = _first_key(request, group)
-        if key not in _first_tasks:
+        if key in _first_tasks:
+            report.advance(_first_tasks[key].steps, "first task shared")
+        else:
             model = StackedMLP(sizes, runs=group, seed=request.seed)
-            _first_tasks[key] = first_task(benchmark, model, report=display, **schedule)
+            _first_tasks[key] = first_task(benchmark, model, report=report, **schedule)
             for old in list(_first_tasks)[:-SHARED]:
                 del _first_tasks[old]
         first = _first_tasks[key]
         model = StackedMLP(sizes, runs=group, seed=request.seed)
-        result = train(benchmark, model, method, first=first, progress=display, **schedule)
+        result = train(benchmark, model, method, first=first, progress=report, **schedule)
     for r, number in enumerate(group):
         yield RunRecord(
             request=request,

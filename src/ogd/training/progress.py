@@ -58,9 +58,13 @@ class Display:
         self.began = self.last_line = time.monotonic()
 
     def advance(self, done: int, note: str) -> None:
-        self.done += done
+        self.show(self.done + done, note)
+
+    def show(self, done: int, note: str) -> None:
+        """Show that so much of the total is done."""
+        self.done = done
         now = time.monotonic()
-        if now - self.began < PATIENCE:
+        if now - self.began < PATIENCE or not done:
             return
         if self.console.is_terminal:
             self._draw(note)
@@ -68,7 +72,7 @@ class Display:
             self.last_line = now
             left = (now - self.began) * (self.total - self.done) / self.done
             share = self.done / self.total
-            print(f"{self.title}: {note}, {share:.0%}, {clock(left)} left", file=sys.stderr, flush=True)
+            print(f"{self._told(note)}, {share:.0%}, {clock(left)} left", file=sys.stderr, flush=True)
 
     def _draw(self, note: str) -> None:
         if self.bar is None:
@@ -87,7 +91,10 @@ class Display:
             self.shown = self.bar.add_task(self.title, total=self.total)
             self.bar.start()
         assert self.shown is not None
-        self.bar.update(self.shown, completed=self.done, description=f"{self.title}: {note}")
+        self.bar.update(self.shown, completed=self.done, description=self._told(note))
+
+    def _told(self, note: str) -> str:
+        return f"{self.title}: {note}" if self.title else note
 
 
 def clock(seconds: float) -> str:
