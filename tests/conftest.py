@@ -1,4 +1,5 @@
 import gzip
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from ogd import data
 
 torch.set_num_threads(1)
+os.environ.pop("OGD_DATA", None)
 
 
 def idx(array: np.ndarray) -> bytes:

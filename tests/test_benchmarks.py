@@ -8,6 +8,7 @@ from torch.utils.data import TensorDataset
 
 from ogd import benchmarks
 from ogd.benchmarks.drawing import draw
+from ogd.records import partition as partitions
 
 
 @pytest.mark.parametrize("degrees", [10, -25, 40, 90, 180, 359.5])
@@ -73,6 +74,11 @@ def test_own_takes_datasets_and_tensors():
     assert benchmark.tasks[0].train.x.equal(benchmark.tasks[1].train.x)
 
 
+def test_partitions_read_as_they_are_written():
+    for partition in [((0, 1), (2, 3)), ((0, 1, 2), (10,)), (tuple(range(10)), (10, 11))]:
+        assert partitions.parse(partitions.name(partition), range(12), 2) == partition
+
+
 X, Y = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
 
 
@@ -85,6 +91,9 @@ X, Y = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
         ([((X, Y[:2]), (X, Y))], {}, "tasks: task 1's train data need one label"),
         ([((X, Y), (X, Y.float()))], {}, "tasks: task 1's test labels must be whole"),
         ([((X, Y - 1), (X, Y))], {}, "tasks: task 1's train labels"),
+        ([((X[:, 0], Y), (X, Y))], {}, "tasks: task 1's train data need one label"),
+        ([((X.tolist(), Y), (X, Y))], {}, "tasks: task 1's train data must be tensors"),
+        ([((X, Y), (X, Y))], {"classes": [[-1, 0, 1]]}, "classes: must be whole numbers from 0"),
         ([((X / 0, Y), (X, Y))], {}, "tasks: task 1's train inputs are not all finite"),
         ([((X[:0], Y[:0]), (X, Y))], {}, "tasks: task 1's train"),
         ([(TensorDataset(X[:0], Y[:0]), (X, Y))], {}, "tasks: task 1's train data are empty"),
@@ -101,6 +110,7 @@ def test_own_says_what_is_wrong(tasks, options, message):
     ("make", "message"),
     [
         (lambda d: benchmarks.permuted(0, dataset=d), "tasks: must be at least 1"),
+        (lambda d: benchmarks.permuted(None, dataset=d), "tasks: must be a whole number"),
         (lambda d: benchmarks.permuted(2.0, dataset=d), "tasks: must be a whole number"),
         (lambda d: benchmarks.rotated(0, dataset=d), "tasks: must be at least 1"),
         (lambda d: benchmarks.rotated(3, angles=[0, 10], dataset=d), "angles: 2 angles do not make 3 tasks"),

@@ -71,6 +71,11 @@ def test_conversion_both_ways():
     again = StackedMLP(SIZES, runs=3, dtype=torch.float64)
     again.load_state_dict(stack.state_dict())
     assert again.layers[0][0].equal(stack.layers[0][0])
+    other = StackedMLP(SIZES, runs=3, dtype=torch.float64, seed=7)
+    other.load_state_dict(stack.state_dict(), assign=True)
+    x = torch.randn(3, 2, 7, dtype=torch.float64)
+    assert other(x).equal(stack(x))
+    assert other.activations(x)[1].equal(stack.activations(x)[1])
 
 
 def test_the_list_of_layers_follows_copies_and_conversions():
@@ -82,6 +87,8 @@ def test_the_list_of_layers_follows_copies_and_conversions():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: StackedMLP(784), "sizes: give whole numbers"),
+        (lambda: StackedMLP(SIZES, runs=[0.5]), "runs: give how many"),
         (lambda: StackedMLP((7,)), "sizes: give at least"),
         (lambda: StackedMLP((7, 0)), "sizes: give at least"),
         (lambda: StackedMLP(SIZES, runs=0), "runs: give at least one"),

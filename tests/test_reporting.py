@@ -7,6 +7,7 @@ import pytest
 
 from ogd.experiments import EXPERIMENTS, quick
 from ogd.experiments.paper import LABELS
+from ogd.experiments.reproduce import choose
 from ogd.records import RunRecord, resolve
 from ogd.records.speed import Ratio
 from ogd.reporting import comparison, overview, speeds
@@ -38,6 +39,20 @@ def test_the_published_numbers_are_the_paper_s():
     assert round(sum(cell.std for cell in cells), 1) == 243.1
 
 
+def test_all_is_everything_and_the_figures_are_the_paper_s():
+    chosen, missing = choose(["all"], quickly=False, runs=None)
+    assert [e.name for e in chosen] == list(EXPERIMENTS)
+    assert missing == []
+    assert {e.name: e.runs for e in chosen if e.kind == "figure"} == dict.fromkeys(
+        ("curves", "angles", "partitions", "epochs"), 10
+    )
+    assert EXPERIMENTS["epochs"].columns == ("20 epochs", "40 epochs", "80 epochs", "120 epochs")
+    assert set(EXPERIMENTS["angles"].columns) >= {f"{angle}°" for angle in range(10, 100, 10)} | {"180°"}
+    assert [row.settings[0].get("curve_every") for row in EXPERIMENTS["curves"].rows] == [600] * 5
+    partitions = [EXPERIMENTS[f"split-{n}"].rows[0].settings[0]["partition"] for n in (2, 3, 4)]
+    assert partitions == ["random:1", "random:2", "random:3"]
+
+
 def test_quick_keeps_learning_rate_times_steps():
     for experiment in EXPERIMENTS.values():
         for row, fast in zip(experiment.rows, quick(experiment).rows, strict=True):
@@ -67,6 +82,25 @@ def test_a_figure_has_one_request_a_column(mnist):
     found = [[record(request, 0, [0.9 + c / 100, 0.5])] for c in range(5)]
     (ours,) = comparison(experiment, [(experiment.rows[0], found)]).groups[0]
     assert ours == ("SGD", "ours", "90.0", "91.0", "92.0", "93.0", "94.0")
+
+
+@pytest.mark.parametrize(("width", "stacked"), [(200, False), (80, True), (40, True)])
+def test_no_figure_is_cut_in_a_narrow_terminal(mnist, monkeypatch, capsys, width, stacked):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    request = resolve("rotated", "sgd", mnist)
+    runs = [record(request, r, [0.60 + 0.02 * r] * 5) for r in range(2)]
+    overview([runs]).show()
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert out.count("61.0") == 6
+    assert ("61.0 ± 1.4" not in out) == stacked
+
+
+def test_a_pipe_gets_every_column(mnist, capsys):
+    request = resolve("rotated", "sgd", mnist, tasks=40)
+    overview([[record(request, r, [0.60 + 0.02 * r] * 40) for r in range(2)]]).show()
+    assert capsys.readouterr().out.count("61.0 ± 1.4") == 41
 
 
 def test_overview_and_speeds(mnist, capsys):

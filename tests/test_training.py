@@ -279,6 +279,9 @@ def test_progress_reaches_the_end(tiny):
         ({"lr": float("nan")}, "lr: must be a positive number"),
         ({"curve_every": 0}, "curve_every: must be at least 1"),
         ({"epochs": 1.5}, "epochs: must be a whole number"),
+        ({"epochs": None}, "epochs: must be a whole number"),
+        ({"seed": -1}, "seed: must be at least 0"),
+        ({"lr": "x"}, "lr: must be a number"),
     ],
 )
 def test_bad_arguments_are_named(tiny, options, message):
@@ -286,8 +289,22 @@ def test_bad_arguments_are_named(tiny, options, message):
         fit(make("rotated", tiny), **options)
 
 
+def test_a_batch_may_be_the_whole_task(tiny):
+    for method in (methods.SGD(), methods.MTL(), methods.OGD()):
+        fit(make("permuted", tiny), method, batch_size=60)
+
+
+def test_tasks_may_look_alike(tiny):
+    benchmark = benchmarks.rotated(angles=[10, 10, 10], dataset=tiny)
+    for method in (methods.SGD(), methods.MTL()):
+        assert fit(benchmark, method)[1].accuracy.shape == (2, 4, 3)
+
+
 def test_a_model_that_does_not_fit(tiny):
     benchmark = make("rotated", tiny)
+    for wrong in ("sgd", methods.SGD):
+        with pytest.raises(TypeError, match="method: must be an"):
+            fit(benchmark, wrong)
     with pytest.raises(ValueError, match="model: maps 30 inputs to 9 logits where the benchmark has 30 inputs and 10"):
         training.train(benchmark, StackedMLP((30, 9)))
     with pytest.raises(TypeError, match=r"StackedMLP.from_modules"):

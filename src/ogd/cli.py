@@ -1,7 +1,9 @@
 """The command line. Torch is imported only once there is something to train."""
 
 import argparse
+import io
 import json
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -20,6 +22,9 @@ SETTINGS = (
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; every error is one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without “±” still shows the rest
     options = parser().parse_args(arguments)
     if options.command is None:
         parser().print_help()
@@ -30,8 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail("interrupted; finished runs are kept, and the same command goes on from there", 130)
     except ValueError as error:
         fail(re.sub(r"^([a-z_]+): ", lambda match: f"{option(match[1])}: ", str(error)), 2)
-    except (ArithmeticError, OSError, RuntimeError) as error:
-        fail(str(error), 1)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error), 1)
+    except (ArithmeticError, MemoryError, RuntimeError) as error:
+        fail(str(error) or type(error).__name__, 1)
 
 
 def option(argument: str) -> str:
@@ -76,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
         resolve(options.benchmark, method, dataset, **settings, **own)
         for method, own in own_options(options, methods).items()
     ]
-    runner.check(requests, options.runs, dataset, options.out, options.jobs)
+    runner.check(requests, options.runs, dataset, options.jobs)
     answers = runner.run([(request, options.runs) for request in requests], dataset, options.out, options.jobs)
     if options.json:
         show_json([record for records in answers for record in records])
@@ -127,7 +137,7 @@ def tune(options: argparse.Namespace) -> None:
     dataset = load(options.data)
     settings = {name: getattr(options, name) for name in SETTINGS}
     request = resolve(options.benchmark, options.what, dataset, **settings)
-    runner.check([request], options.runs, dataset, options.out)
+    runner.check([request], options.runs, dataset)
     for value in options.grid:
         resolve(options.benchmark, options.what, dataset, ewc_lambda=value)
     from ogd.experiments.tune import tune_ewc

@@ -48,18 +48,22 @@ def from_datasets(
 
 def _examples(source: Source, where: str) -> Examples:
     if isinstance(source, Dataset):
-        items = [source[i] for i in range(len(source))]  # type: ignore[arg-type]
+        if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
+            raise ValueError(f"tasks: {where} data must be a Dataset with a length, whose items can be asked for")
+        items = [source[i] for i in range(len(source))]
         if not items:
             raise ValueError(f"tasks: {where} data are empty")
         x = torch.stack([torch.as_tensor(item[0]) for item in items])
         y = torch.stack([torch.as_tensor(item[1]) for item in items])
     else:
         x, y = source
-    if len(x) != len(y) or y.ndim != 1 or len(y) == 0:
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise ValueError(f"tasks: {where} data must be tensors or a Dataset, not {type(x).__name__}")
+    if x.ndim < 2 or len(x) != len(y) or y.ndim != 1 or len(y) == 0:
         raise ValueError(f"tasks: {where} data need one label an input, not {tuple(x.shape)} and {tuple(y.shape)}")
     if y.is_floating_point() or int(y.min()) < 0:
         raise ValueError(f"tasks: {where} labels must be whole numbers from 0")
-    x = x.float().flatten(1)
+    x = x.detach().float().flatten(1)
     if not x.isfinite().all():
         raise ValueError(f"tasks: {where} inputs are not all finite")
     return Examples(x.contiguous(), y.long())
@@ -72,6 +76,8 @@ def _benchmark(tasks: list[Task]) -> Benchmark:
     outputs = 1 + max(int(part.y.max()) for task in tasks for part in (task.train, task.test))
     for task in tasks:
         for part in (task.train, task.test):
+            if task.classes is not None and min(task.classes) < 0:
+                raise ValueError(f"classes: must be whole numbers from 0, not {task.classes}")
             if task.classes is not None and not torch.isin(part.y, torch.tensor(task.classes)).all():
                 raise ValueError(f"classes: {task.name} has labels outside its head {task.classes}")
         if task.classes is not None:

@@ -55,12 +55,12 @@ def load(source: str | os.PathLike[str] | None = None) -> Dataset:
             >>> mnist.train_images.shape, mnist.test_images.shape, len(mnist.classes)
             ((60000, 28, 28), (10000, 28, 28), 10)
     """
-    chosen = os.fspath(source or os.environ.get(VARIABLE) or "mnist")
+    chosen = os.fspath(source if source is not None else os.environ.get(VARIABLE, "mnist"))
     if chosen == "mnist":
         return _read_folder("mnist", MNIST, MNIST_SHA256)
     folder = Path(chosen).expanduser()
-    if not folder.is_dir():
-        raise ValueError(f"data: there is no folder {folder}; give one that holds IDX files, or 'mnist'")
+    if not chosen or not folder.is_dir():
+        raise ValueError(f"data: there is no folder {chosen!r}; give one that holds IDX files, or 'mnist'")
     return _read_folder(folder.resolve().name, folder, {})
 
 
@@ -125,8 +125,8 @@ def _check(dataset: Dataset, folder: Path) -> None:
         images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
         if len(images) != len(labels):
             raise ValueError(f"data: {folder} has {len(images):,} {part} images but {len(labels):,} labels")
-        if len(images) == 0:
-            raise ValueError(f"data: {folder} has no {part} examples")
+        if images.size == 0:
+            raise ValueError(f"data: {folder} has no {part} examples, or images without pixels: {images.shape}")
     train, test = dataset.train_images.shape[1:], dataset.test_images.shape[1:]
     if train != test:
         raise ValueError(f"data: {folder} has train images of shape {train} but test images of shape {test}")

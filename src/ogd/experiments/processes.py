@@ -60,7 +60,7 @@ def _carry_out(number: int, unit: Unit, dataset: Dataset, beacon: Path) -> tuple
     try:
         return number, list(units.perform(unit.request, unit.group, dataset, Beacon(beacon, unit.steps)))
     except Exception as error:  # whatever it is, the other units go on
-        return number, f"{type(error).__name__}: {error}"
+        return number, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 
 class _Watch:

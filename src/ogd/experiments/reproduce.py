@@ -17,7 +17,7 @@ def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> tuple[li
     """Return the experiments of these names and the names of those that no method here can run; `all` is every one."""
     for name in names:
         catalogue.check_name("names", name, [*EXPERIMENTS, "all"])
-    at_least(1, runs=runs)
+    at_least(1, optional=("runs",), runs=runs)
     wanted = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
     chosen, missing = [], []
     for name in wanted:
@@ -40,7 +40,7 @@ def perform(
     wanted = []
     for experiment, rows in zip(experiments, asked, strict=True):
         requests = [request for row in rows for request in row]
-        runner.check(requests, experiment.runs, dataset, out, jobs)
+        runner.check(requests, experiment.runs, dataset, jobs)
         wanted += [(request, experiment.runs) for request in requests]
     found = iter(runner.run(wanted, dataset, out, jobs))
     return [

@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from ogd.data import Dataset
 from ogd.records import Request, RunRecord
 from ogd.records.request import at_least
 
+MOST = 100_000
 LOCKSTEP = 10  # runs trained at once; a larger stack falls out of the cache
 WEIGHTS = {"sgd": 1.0, "mtl": 1.2, "ewc": 1.5, "agem": 2.5, "ogd": 5.0}  # a step's time, roughly: for the time left
 
@@ -50,6 +51,7 @@ def run(
         runs[request.key] = (request, max(n, runs[request.key][1]))
     units = [unit for request, n in runs.values() for unit in _missing(request, n, dataset, out)]
     if units:
+        _check_writable({records.folder_of(unit.request, out) for unit in units})
         from ogd.experiments import processes  # imports torch, which showing what is recorded does not need
 
         failures = []
@@ -65,21 +67,27 @@ def run(
     return [[done[r] for r in range(n)] for done, (_, n) in zip(found, wanted, strict=True)]
 
 
-def check(requests: Sequence[Request], runs: int, dataset: Dataset, out: Path, jobs: int | None = None) -> None:
+def check(requests: Sequence[Request], runs: int, dataset: Dataset, jobs: int | None = None) -> None:
     """Raise a ValueError for whatever could not be carried out, before any work is done."""
-    at_least(1, runs=runs, jobs=jobs)
+    at_least(1, optional=("jobs",), runs=runs, jobs=jobs)
+    if runs > MOST:
+        raise ValueError(f"runs: must be at most {MOST:,}, not {runs:,}")
     for request in requests:
         smallest = min(_sizes(request, dataset))
         if request.batch_size > smallest:
             raise ValueError(
                 f"batch_size: {request.batch_size} is above the {smallest:,} training examples of the smallest task"
             )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise ValueError(f"out: cannot write to {out}: {error.strerror or error}") from error
+
+
+def _check_writable(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise ValueError(f"out: cannot write to {folder}: {error.strerror or error}") from error
 
 
 def _missing(request: Request, runs: int, dataset: Dataset, out: Path) -> Iterator[Unit]:

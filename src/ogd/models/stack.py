@@ -11,6 +11,7 @@ and a step is one in-place product W ← W − η δᵀ a, which never forms the
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +48,12 @@ class StackedMLP(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
+        if isinstance(sizes, int) or not all(hasattr(size, "__index__") for size in sizes):
+            raise ValueError(f"sizes: give whole numbers, from the inputs to the outputs, not {sizes!r}")
         self.sizes = tuple(sizes)
         self.runs = tuple(range(runs)) if isinstance(runs, int) else tuple(runs)
+        if not all(hasattr(run, "__index__") for run in self.runs):
+            raise ValueError(f"runs: give how many, or the numbers of some runs, not {runs!r}")
         if len(self.sizes) < 2 or min(self.sizes) < 1:
             raise ValueError(f"sizes: give at least an input and an output size, not {self.sizes}")
         if not self.runs or min(self.runs) < 0:
@@ -57,11 +62,20 @@ class StackedMLP(nn.Module):
         layers = range(len(self.sizes) - 1)
         self.weights = nn.ParameterList(torch.stack([d[i][0] for d in drawn]).to(dtype) for i in layers)
         self.biases = nn.ParameterList(torch.stack([d[i][1] for d in drawn]).to(dtype) for i in layers)
+        self._list_layers()
+
+    def _list_layers(self) -> None:
         self.layers = list(zip(self.weights, self.biases, strict=True))  # a ParameterList is slow to walk
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Load weights as any module does; with `assign=True` the parameters are new ones."""
+        result = super().load_state_dict(*args, **kwargs)
+        self._list_layers()
+        return result
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits (R, B, out) of inputs (R, B, in), or of (B, in) shown to every run."""
-        for i, (weight, bias) in enumerate(self.layers):
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = (x.relu() if i else x) @ weight.mT + bias[:, None]
         return x
 

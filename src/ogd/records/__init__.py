@@ -7,7 +7,7 @@ from ogd.records.metrics import (
     forgetting,
     forward_transfer,
 )
-from ogd.records.record import Curve, RunRecord, find, read, write
+from ogd.records.record import Curve, RunRecord, find, folder_of, read, write
 from ogd.records.request import Request, resolve
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "backward_transfer",
     "final_accuracy",
     "find",
+    "folder_of",
     "forgetting",
     "forward_transfer",
     "read",

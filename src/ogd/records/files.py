@@ -16,6 +16,9 @@ def write_text(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         Path(name).chmod(0o644)  # mkstemp's 0600 would keep a colleague from reading it
         Path(name).replace(path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -16,7 +16,7 @@ def parse(text: str, classes: Sequence[int], tasks: int) -> Partition:
     """
     if text.startswith("random:"):
         return _dealt(text, classes, tasks)
-    parts = [part.split(",") if "," in part else list(part) for part in text.split("/")]
+    parts = [part.split(",") if "," in text else list(part) for part in text.split("/")]
     try:
         return tuple(tuple(int(label) for label in part) for part in parts)
     except ValueError:

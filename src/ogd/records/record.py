@@ -40,7 +40,7 @@ class RunRecord:
     environment: dict[str, str | None]
 
     def path(self, folder: Path) -> Path:
-        return _folder(folder, self.request) / f"run-{self.run}.json"
+        return folder_of(self.request, folder) / f"run-{self.run}.json"
 
 
 def write(record: RunRecord, folder: Path) -> Path:
@@ -60,11 +60,12 @@ def read(path: Path) -> RunRecord:
 
 def find(folder: Path, request: Request) -> dict[int, RunRecord]:
     """Return the records of `request` under `folder`, by run."""
-    paths = sorted(_folder(folder, request).glob("run-*.json"))
-    found = {record.run: record for record in map(read, paths)}
-    strangers = [record for record in found.values() if record.request != request]
-    if strangers:
-        raise ValueError(f"{strangers[0].path(folder)} answers another request; remove it to run it again")
+    found = {}
+    for path in sorted(folder_of(request, folder).glob("run-*.json")):
+        record = read(path)
+        if record.request != request or record.path(folder) != path:
+            raise ValueError(f"{path} answers another request; remove it to run it again")
+        found[record.run] = record
     return found
 
 
@@ -109,7 +110,8 @@ def environment() -> dict[str, str | None]:
     }
 
 
-def _folder(folder: Path, request: Request) -> Path:
+def folder_of(request: Request, folder: Path) -> Path:
+    """Return where the records of a request are kept under `folder`."""
     return folder / f"{request.benchmark}-{request.method}-{request.key}"
 
 

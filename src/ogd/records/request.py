@@ -80,10 +80,14 @@ def resolve(
     """
     catalogue.check_name("benchmark", benchmark, catalogue.BENCHMARKS)
     catalogue.check_name("method", method, catalogue.METHODS)
-    at_least(1, tasks=tasks, epochs=epochs, batch_size=batch_size, curve_every=curve_every)
+    at_least(
+        1, optional=("tasks", "curve_every"), tasks=tasks, epochs=epochs, batch_size=batch_size, curve_every=curve_every
+    )
     at_least(0, seed=seed)
-    if not hidden or min(hidden) < 1:
-        raise ValueError(f"hidden: give at least one layer of at least one unit, not {tuple(hidden)}")
+    if not hidden:
+        raise ValueError("hidden: give at least one layer")
+    for units in hidden:
+        at_least(1, hidden=units)
     check_rates(lr, momentum)
     _belongs("angles", angles, benchmark, "rotated")
     _belongs("partition", partition, benchmark, "split")
@@ -132,7 +136,7 @@ def _frozen(value: Any) -> Any:
 
 def resolve_angles(tasks: int | None, angles: Sequence[float] | None) -> tuple[float, ...]:
     """Return the angles of Rotated's tasks: 0, 10, 20, … unless given."""
-    at_least(1, tasks=tasks)
+    at_least(1, optional=("tasks",), tasks=tasks)
     if angles is None:
         return tuple(10.0 * t for t in range(tasks or TASKS))
     if len(angles) == 0 or not all(math.isfinite(angle) for angle in angles):
@@ -146,7 +150,7 @@ def resolve_partition(
     tasks: int | None, given: str | Partition | None, heads: str, classes: Sequence[int]
 ) -> Partition:
     """Return the classes of Split's tasks: dealt out in order and evenly unless given."""
-    at_least(1, tasks=tasks)
+    at_least(1, optional=("tasks",), tasks=tasks)
     catalogue.check_name("heads", heads, HEADS)
     if given is None:
         dealt = partitions.even(classes, tasks or TASKS)
@@ -185,18 +189,21 @@ def resolve_options(
 
 def check_rates(lr: float, momentum: float) -> None:
     """Raise a ValueError unless both can be used."""
+    for name, value in [("lr", lr), ("momentum", momentum)]:
+        if not isinstance(value, int | float):
+            raise ValueError(f"{name}: must be a number, not {value!r}")
     if not (math.isfinite(lr) and lr > 0):
         raise ValueError(f"lr: must be a positive number, not {lr}")
     if not 0 <= momentum < 1:
         raise ValueError(f"momentum: must be at least 0 and below 1, not {momentum}")
 
 
-def at_least(least: int, **arguments: int | None) -> None:
+def at_least(least: int, *, optional: Sequence[str] = (), **arguments: Any) -> None:
     """Raise a ValueError that names the argument which is not a whole number of at least `least`."""
     for name, value in arguments.items():
-        if value is None:
+        if value is None and name in optional:
             continue
-        if not isinstance(value, int) or isinstance(value, bool):
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise ValueError(f"{name}: must be a whole number, not {value!r}")
         if value < least:
             raise ValueError(f"{name}: must be at least {least}, not {value}")

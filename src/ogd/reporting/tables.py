@@ -1,6 +1,5 @@
 """Records → tables. Redrawing a table never retrains, and nothing here imports torch."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from ogd.records.speed import Ratio
 from ogd.records.tuning import Tuning
 
 Array = npt.NDArray[np.float64]
+WIDE = Console(width=10_000).options  # for measuring
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,35 @@ class Table:
     caption: str
     columns: tuple[str, ...]
     groups: tuple[tuple[tuple[str, ...], ...], ...]
+    prose: bool = False  # the last column is a sentence, which may wrap
 
     def show(self, markdown: bool = False) -> None:
-        """Print the table; where standard output is no terminal, wide enough for all columns."""
+        """Print the table. No figure is ever cut: in a narrow terminal its ± goes below it, or the line wraps."""
         if markdown:
             print(self.markdown())
             return
-        console = Console() if sys.stdout.isatty() else Console(width=200)
+        console = Console()
+        table = self._rich()
+        if console.is_terminal and console.measure(table, options=WIDE).maximum > console.width:
+            table = self._rich(stacked=True)
+        width = console.measure(table, options=WIDE).maximum
+        if self.prose and console.is_terminal:
+            width = min(width, console.width)
+        console.print(f"[bold]{self.title}[/bold]\n", soft_wrap=True)
+        Console(width=max(width, console.width)).print(table, width=width)
+        console.print(f"{self.caption}\n", soft_wrap=not console.is_terminal, highlight=False)
+
+    def _rich(self, stacked: bool = False) -> RichTable:
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        last = len(self.columns) - 1
         for number, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+            text = self.prose and number == last
+            table.add_column(column, justify="left" if number == 0 or text else "right", no_wrap=not text)
         for group in self.groups:
             for number, line in enumerate(group):
-                table.add_row(*line, end_section=len(group) > 1 and number == len(group) - 1)
-        console.print(f"[bold]{self.title}[/bold]\n", table, f"{self.caption}\n", sep="")
+                cells = [cell.replace(" ± ", "\n± ") for cell in line] if stacked else line
+                table.add_row(*cells, end_section=len(group) > 1 and number == len(group) - 1)
+        return table
 
     def markdown(self) -> str:
         """Return the table for a document."""
@@ -93,7 +108,9 @@ def speeds(ratios: Sequence[Ratio]) -> Table:
     """Lay out what `ogd bench` measured."""
     lines = [(r.key, f"{r.median:.2f} ×", f"{r.low:.2f} … {r.high:.2f}", r.meaning) for r in ratios]
     caption = "Each the median of interleaved repeats in one process, on one thread."
-    return Table("This machine's speed", caption, ("what", "ratio", "lowest … highest", "measured"), (tuple(lines),))
+    return Table(
+        "This machine's speed", caption, ("what", "ratio", "lowest … highest", "measured"), (tuple(lines),), prose=True
+    )
 
 
 def scores(tuning: Tuning) -> Table:

@@ -9,7 +9,7 @@ from ogd import seeds
 from ogd.benchmarks import Task
 from ogd.benchmarks.drawing import Batch, draw, head
 
-CHUNK = 16  # steps whose examples are gathered at once: enough to hide Python, few enough to stay in cache
+CHUNK = 160  # examples a run that are gathered at once: enough to hide Python, few enough to stay in cache
 
 
 def order(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> Tensor:
@@ -20,16 +20,17 @@ def order(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> T
 def chunks(
     tasks: Sequence[Task], index: Tensor, columns: Sequence[Tensor | None], outputs: int, size: int
 ) -> Iterator[Batch]:
-    """Yield the examples of CHUNK batches of `size` at once.
+    """Yield the examples of some whole batches of `size` at once.
 
     `index` (R, n) counts through the training examples of `tasks`, end to end. Chunks share memory: use one before
     asking for the next.
     """
     ends = torch.tensor([len(task.train) for task in tasks]).cumsum(0)
     one_hot, heads = torch.eye(outputs), [head(task, outputs) for task in tasks]
-    rows = torch.empty(len(index) * CHUNK * size, tasks[0].train.x.shape[1])
-    for start in range(0, index.shape[1], CHUNK * size):
-        chunk = index[:, start : start + CHUNK * size].contiguous()
+    length = min(max(CHUNK // size, 1) * size, index.shape[1])
+    rows = torch.empty(len(index) * length if len(tasks) == 1 else 0, tasks[0].train.x.shape[1])
+    for start in range(0, index.shape[1], length):
+        chunk = index[:, start : start + length].contiguous()
         if len(tasks) == 1:
             x, y, mask = draw(tasks[0].train, chunk, columns[0], rows), tasks[0].train.y[chunk], heads[0]
         else:

@@ -125,7 +125,10 @@ def train(
             [1.0, 1.0]
     """
     _check(benchmark, model, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum, curve_every=curve_every)
-    method = method or SGD()
+    at_least(0, seed=seed)
+    method = SGD() if method is None else method
+    if not isinstance(method, Method):
+        raise TypeError(f"method: must be an ogd.methods.Method such as ogd.methods.OGD(), not {method!r}")
     display = Display(f"{benchmark.name} {method.name}") if progress is True else None
     report = display or (progress if not isinstance(progress, bool) else Silent())
     state = _State(
@@ -183,7 +186,7 @@ def _take_over(state: _State, first: FirstTask) -> None:
 def _train_task(state: _State, t: int) -> None:
     model, method, tasks = state.model, state.method, state.benchmark.tasks
     sources = method.examples(tasks[: t + 1])
-    columns = [state.columns[tasks.index(task)] for task in sources]
+    columns = [task.columns(model.runs) for task in sources]
     total, n = sum(len(task.train) for task in sources), len(tasks[t].train)
     descent, network = Descent(model, state.lr, state.momentum), method.network(model)
     for epoch in range(state.epochs):
@@ -241,7 +244,7 @@ def _check(
             f"model: must be an ogd.models.StackedMLP, not {type(model).__name__}; "
             "StackedMLP.from_modules([model]) makes one of an nn.Sequential"
         )
-    at_least(1, epochs=epochs, batch_size=batch_size, curve_every=curve_every)
+    at_least(1, optional=("curve_every",), epochs=epochs, batch_size=batch_size, curve_every=curve_every)
     check_rates(lr, momentum)
     smallest = min(benchmark.tasks, key=lambda task: len(task.train))
     if batch_size > len(smallest.train):
