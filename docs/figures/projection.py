@@ -1,6 +1,6 @@
 """The projection as a picture, and what is projected under Adam: the gradient, or the update.
 
-    python docs/figures/projection.py           measures, writes results/projection.json, draws docs/images/projection.svg
+    python docs/figures/projection.py           measures; writes results/projection.json, docs/images/projection.svg
     python docs/figures/projection.py --show    prints that record as Markdown
 
 The paper's network learns MNIST, 200 true logits are remembered, and Adam learns the images turned by 40°.
