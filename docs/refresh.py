@@ -1,6 +1,10 @@
-"""Redraw the documents' tables: between `<!-- ogd … -->` and `<!-- end -->` stands that command's output."""
+"""Redraw the documents' tables: between `<!-- ogd … -->` and `<!-- end -->` stands that command's output.
+
+`<!-- python docs/figures/NAME.py --show -->` is such a command too: what that script's `show()` prints.
+"""
 
 import contextlib
+import importlib.util
 import io
 import re
 import sys
@@ -8,7 +12,7 @@ from pathlib import Path
 
 from ogd import cli
 
-MARKED = re.compile(r"<!-- (ogd [^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
+MARKED = re.compile(r"<!-- ((?:ogd|python) [^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
 def redraw(text: str) -> str:
@@ -17,10 +21,27 @@ def redraw(text: str) -> str:
     def output(match: re.Match[str]) -> str:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            cli.main(match[1].split()[1:])
+            run(match[1])
         return f"<!-- {match[1]} -->\n{printed.getvalue().strip()}\n<!-- end -->"
 
     return MARKED.sub(output, text)
+
+
+def run(command: str) -> None:
+    """Run a marked command in this process."""
+    program, *arguments = command.split()
+    if program == "ogd":
+        cli.main(arguments)
+        return
+    script, *options = arguments
+    if options != ["--show"]:
+        raise ValueError(f"{command}: a document only shows what a script has recorded; write {script} --show")
+    spec = importlib.util.spec_from_file_location(Path(script).stem, script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.show()
 
 
 if __name__ == "__main__":

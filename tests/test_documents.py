@@ -38,6 +38,23 @@ def test_tables_are_drawn_from_the_records(path, monkeypatch):
     assert refresh.redraw(text) == text, f"{path.name}: `make docs` redraws its tables"
 
 
+def test_a_script_is_shown_and_never_run(tmp_path):
+    script = tmp_path / "figure.py"
+    script.write_text('def show():\n    print("| from a record |")\n')
+    block = f"<!-- python {script} --show -->\n{{}}<!-- end -->"
+    assert refresh.redraw(block.format("stale\n")) == block.format("| from a record |\n")
+    with pytest.raises(ValueError, match="--show"):
+        refresh.redraw(block.replace(" --show", "").format(""))
+
+
+def test_every_figure_is_named_with_the_script_that_draws_it():
+    pages = "".join(path.read_text() for path in DOCUMENTS)
+    for script in (ROOT / "docs" / "figures").glob("*.py"):
+        assert script.stem == "style" or f"python docs/figures/{script.name}`" in pages, script.name
+    for image in (ROOT / "docs" / "images").iterdir():
+        assert f"(images/{image.name})" in pages, image.name
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):

@@ -7,8 +7,12 @@ import torch
 from torch import nn, optim
 
 from memory_models import MODELS, make, moved, remembered, train
+from ogd.benchmarks.rotated import rotate
+from ogd.benchmarks.task import labels, pixels
+from ogd.data import Dataset
 from ogd.memory import Memory
-from reference import algorithm_1, flat, project_dense, trainable
+from ogd.models import mlp
+from reference import algorithm_1, flat, logit_gradients, project_dense, trainable
 
 OPTIMIZERS = {
     "sgd": lambda ps: optim.SGD(ps, lr=0.1),
@@ -66,6 +70,32 @@ def test_float32(name: str) -> None:
     assert ((G @ Pu).abs() <= 1e-4 * G.norm(dim=1) * u.norm()).all()
 
 
+@pytest.mark.parametrize("every", [1, 7])
+@pytest.mark.parametrize("outputs", ["true", "mean", "all"])
+@pytest.mark.parametrize(("dtype", "precision"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+def test_the_paper_network_at_its_real_size(
+    mnist: Dataset, dtype: torch.dtype, precision: float, outputs: str, every: int
+) -> None:
+    x, y = pixels(mnist.train_images[:24]).flatten(1).to(dtype), labels(mnist.train_labels[:24])
+    torch.manual_seed(0)
+    model = mlp().to(dtype)  # 784-100-100-10
+    G = logit_gradients(copy.deepcopy(model).double(), x[:4].double(), y[:4], outputs=outputs)
+    free, before = copy.deepcopy(model), flat(trainable(model))
+    memory = Memory(model, outputs=outputs)
+    memory.remember((x[:4], y[:4]))
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer, every)
+    train(model, optimizer, x[4:], y[4:], every)  # the steps of a window are those of the free model
+    train(free, optim.SGD(free.parameters(), lr=0.1), x[4:], y[4:], every)
+    step = moved(free, before)
+    assert step.norm() > 0.01
+    assert (moved(model, before) - project_dense(G, step)).norm() < precision * step.norm()
+    train(model, optimizer, x[4:], y[4:], 2 * every)
+    total = moved(model, before)
+    assert ((G @ total).abs() < precision * G.norm(dim=1) * total.norm()).all()
+    assert ((G @ step).abs() > 100 * precision * G.norm(dim=1) * step.norm()).any()
+
+
 def test_bfloat16_weights_are_projected_in_float32() -> None:
     model, x, y = make("mlp", dtype=torch.bfloat16)
     memory = Memory(model)
@@ -113,4 +143,29 @@ def test_logits_of_remembered_examples_stay() -> None:
         before = model(x).detach()
         train(model, optimizer, x2, y2, 1000)
         changes.append((model(x) - before).norm().item())
+    assert changes[0] < changes[1] / 10
+
+
+def test_true_logits_of_remembered_digits_stay(mnist: Dataset) -> None:
+    """The paper's network and default settings: MNIST is remembered, then MNIST turned by 40° is learned."""
+    images, y = pixels(mnist.train_images[:12_000]), labels(mnist.train_labels[:12_000])
+    x, turned = images.flatten(1), rotate(images, 40).flatten(1)
+    torch.manual_seed(0)
+    first = mlp()
+    optimizer = optim.SGD(first.parameters(), lr=0.05)
+    for batch in torch.arange(12_000).split(20):
+        train(first, optimizer, x[batch], y[batch], 1)
+    old = slice(0, 200)
+    changes = []
+    for protect in (True, False):
+        model = copy.deepcopy(first)
+        memory = Memory(model)
+        memory.remember((x[old], y[old]))
+        optimizer = optim.SGD(model.parameters(), lr=1e-4)
+        if protect:
+            memory.protect(optimizer)
+        before = model(x[old]).gather(1, y[old, None]).detach()
+        for batch in torch.arange(10_000).split(10):
+            train(model, optimizer, turned[batch], y[batch], 1)
+        changes.append((model(x[old]).gather(1, y[old, None]) - before).norm().item())
     assert changes[0] < changes[1] / 10
