@@ -81,12 +81,17 @@ def dense_projection(model: nn.Module, n: int) -> Callable[[], None]:
     return project
 
 
-def lockstep(method: Method, task: Task, steps: int, runs: int = RUNS, finished: int = FINISHED) -> Contestant:
-    """The laboratory's own loop during a task that follows `finished` ones."""
-    model = StackedMLP(runs=runs)
+def lockstep(method: Method, task: Task, steps: int) -> Contestant:
+    """The laboratory's own loop during the task that follows the finished ones."""
+    model = StackedMLP(runs=RUNS)
     method.begin(model, seed=0)
-    for _ in range(finished):
+    for _ in range(FINISHED):
         method.end_task(model, task, None)
+    return stepping(model, method, task, steps)
+
+
+def stepping(model: StackedMLP, method: Method, task: Task, steps: int) -> Contestant:
+    """Steps of the laboratory's loop, as a method stands."""
     descent, network = Descent(model, LR), method.network(model)
     index = order(0, model.runs, "bench", len(task.train), steps * BATCH)
 
@@ -96,6 +101,6 @@ def lockstep(method: Method, task: Task, steps: int, runs: int = RUNS, finished:
             method.foresee(chunk.x)
             for batch in chunk.split(BATCH):
                 step(descent, method, network, batch)
-        return (time.perf_counter() - began) / (steps * runs)
+        return (time.perf_counter() - began) / (steps * len(model.runs))
 
     return run
