@@ -92,7 +92,7 @@ def test_ogd_moves_only_where_stored_outputs_do_not_change(tiny, every):
     task = benchmark.tasks[0]
     model = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
     method = methods.OGD(storage=20, projection="explicit", every=every)
-    first = training.first_task(benchmark, model, report=Silent(), momentum=0.0, seed=0, curve_every=None, **SCHEDULE)
+    first = training.first_task(benchmark, model, training.Schedule(**SCHEDULE), Silent())
     training.train(benchmark, model, method, first=first, progress=False, **SCHEDULE)
     method.begin(model, 0)
     anchored = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
@@ -132,8 +132,7 @@ def test_a_shared_first_task_changes_nothing(tiny, name, _method, kind, options)
     benchmark = make(name, tiny)
     plain, expected = fit(benchmark, kind(**options), curve_every=4)
     model = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
-    schedule = {**SCHEDULE, "momentum": 0.0, "seed": 0, "curve_every": 4}
-    first = training.first_task(benchmark, model, report=Silent(), **schedule)
+    first = training.first_task(benchmark, model, training.Schedule(**SCHEDULE, curve_every=4), Silent())
     shared, found = fit(benchmark, kind(**options), curve_every=4, first=first)
     assert all(a.equal(b) for a, b in zip(plain.parameters(), shared.parameters(), strict=True))
     assert (found.accuracy == expected.accuracy).all()

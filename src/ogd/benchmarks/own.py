@@ -24,9 +24,8 @@ def from_datasets(
 
     Examples:
         >>> x, y = torch.rand(20, 3, 4), torch.arange(20) % 2
-        Examples:
-            >>> from_datasets([((x, y), (x, y)), ((-x, y), (-x, y))], names=["bright", "dark"])
-            Benchmark(own: bright, dark; 12 inputs, 2 outputs)
+        >>> from_datasets([((x, y), (x, y)), ((-x, y), (-x, y))], names=["bright", "dark"])
+        Benchmark(own: bright, dark; 12 inputs, 2 outputs)
     """
     if not tasks:
         raise ValueError("tasks: give at least one (train, test) pair")

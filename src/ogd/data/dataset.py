@@ -51,9 +51,8 @@ def load(source: str | os.PathLike[str] | None = None) -> Dataset:
 
     Examples:
         >>> mnist = load()
-        Examples:
-            >>> mnist.train_images.shape, mnist.test_images.shape, len(mnist.classes)
-            ((60000, 28, 28), (10000, 28, 28), 10)
+        >>> mnist.train_images.shape, mnist.test_images.shape, len(mnist.classes)
+        ((60000, 28, 28), (10000, 28, 28), 10)
     """
     chosen = os.fspath(source if source is not None else os.environ.get(VARIABLE, "mnist"))
     if chosen == "mnist":
@@ -71,9 +70,8 @@ def validation(dataset: Dataset, fraction: float = 1 / 6) -> Dataset:
 
     Examples:
         >>> held_out = validation(load())
-        Examples:
-            >>> len(held_out.train_labels), len(held_out.test_labels)
-            (50000, 10000)
+        >>> len(held_out.train_labels), len(held_out.test_labels)
+        (50000, 10000)
     """
     n = len(dataset.train_labels)
     order = np.random.default_rng(0).permutation(n)

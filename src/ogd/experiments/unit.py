@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from functools import lru_cache
 
 import numpy as np
@@ -14,10 +15,9 @@ from ogd.models import StackedMLP
 from ogd.records import Curve, Request, RunRecord
 from ogd.records.partition import Partition
 from ogd.records.record import environment
-from ogd.training import FirstTask, Result, first_task, train
+from ogd.training import FirstTask, Result, Schedule, first_task, train
 from ogd.training.progress import Reporter
 
-SCHEDULE = ("epochs", "batch_size", "lr", "momentum", "seed", "curve_every")
 SHARED = 8  # first tasks kept for whoever asks next; a few MB each
 
 _first_tasks: dict[tuple[object, ...], FirstTask] = {}
@@ -27,7 +27,7 @@ def perform(request: Request, group: Sequence[int], dataset: Dataset, report: Re
     """Train these runs and yield their records. The first task is trained once for all methods that share it."""
     benchmark = benchmark_of(request, dataset)
     sizes = (benchmark.inputs, *request.hidden, benchmark.outputs)
-    schedule = {name: getattr(request, name) for name in SCHEDULE}
+    schedule = schedule_of(request)
     method = catalogue.METHODS[request.method].load()(**request.options)
     with one_thread():
         key = _first_key(request, group)
@@ -35,12 +35,12 @@ def perform(request: Request, group: Sequence[int], dataset: Dataset, report: Re
             report.advance(_first_tasks[key].steps, "first task shared")
         else:
             model = StackedMLP(sizes, runs=group, seed=request.seed)
-            _first_tasks[key] = first_task(benchmark, model, report=report, **schedule)
+            _first_tasks[key] = first_task(benchmark, model, schedule, report)
             for old in list(_first_tasks)[:-SHARED]:
                 del _first_tasks[old]
         first = _first_tasks[key]
         model = StackedMLP(sizes, runs=group, seed=request.seed)
-        result = train(benchmark, model, method, first=first, progress=report, **schedule)
+        result = train(benchmark, model, method, first=first, progress=report, **asdict(schedule))
     for r, number in enumerate(group):
         yield RunRecord(
             request=request,
@@ -56,8 +56,13 @@ def perform(request: Request, group: Sequence[int], dataset: Dataset, report: Re
 def _first_key(request: Request, group: Sequence[int]) -> tuple[object, ...]:
     """All that the first task depends on: neither the method nor the tasks that follow."""
     first = request.angles[0] if request.angles else request.partition[0] if request.partition else None
-    schedule = tuple(getattr(request, name) for name in SCHEDULE)
-    return (request.benchmark, first, request.heads, request.hidden, request.data_sha256, schedule, tuple(group))
+    what = (request.benchmark, first, request.heads, request.hidden, request.data_sha256)
+    return (*what, schedule_of(request), tuple(group))
+
+
+def schedule_of(request: Request) -> Schedule:
+    """Return the part of a request that is how to train."""
+    return Schedule(**{name.name: getattr(request, name.name) for name in fields(Schedule)})
 
 
 @contextmanager

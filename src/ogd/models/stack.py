@@ -31,12 +31,11 @@ class StackedMLP(nn.Module):
 
     Examples:
         >>> stack = StackedMLP(runs=3, seed=0)
-        Examples:
-            >>> stack(torch.rand(3, 10, 784)).shape
-            torch.Size([3, 10, 10])
-            >>> alone = StackedMLP(runs=[2], seed=0)
-            >>> torch.equal(alone.weights[0][0], stack.weights[0][2])
-            True
+        >>> stack(torch.rand(3, 10, 784)).shape
+        torch.Size([3, 10, 10])
+        >>> alone = StackedMLP(runs=[2], seed=0)
+        >>> torch.equal(alone.weights[0][0], stack.weights[0][2])
+        True
     """
 
     def __init__(

@@ -11,7 +11,7 @@ def parse(text: str, classes: Sequence[int], tasks: int) -> Partition:
     """Read a partition of `classes`; `random:SEED` deals them out over `tasks` tasks by a named seed.
 
     Examples:
-        >>> parse("01/23/4,5", range(6), 3)
+        >>> parse("01/23/45", range(6), 3)
         ((0, 1), (2, 3), (4, 5))
     """
     if text.startswith("random:"):

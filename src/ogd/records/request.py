@@ -74,9 +74,8 @@ def resolve(
 
     Examples:
         >>> from ogd.data import load
-        Examples:
-            >>> resolve("rotated", "sgd", load()).angles
-            (0.0, 10.0, 20.0, 30.0, 40.0)
+        >>> resolve("rotated", "sgd", load()).angles
+        (0.0, 10.0, 20.0, 30.0, 40.0)
     """
     catalogue.check_name("benchmark", benchmark, catalogue.BENCHMARKS)
     catalogue.check_name("method", method, catalogue.METHODS)

@@ -1,6 +1,5 @@
 """The one loop: tasks in sequence, epochs, batches, and an accuracy matrix at the end."""
 
-import math
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -17,11 +16,11 @@ from ogd.methods.method import Network
 from ogd.models import StackedMLP
 from ogd.models.loss import loss_gradient
 from ogd.records import metrics
-from ogd.records.request import at_least, check_rates
 from ogd.training.batches import chunks, order
 from ogd.training.descent import Descent
 from ogd.training.evaluation import evaluate
 from ogd.training.progress import Display, Reporter, Silent
+from ogd.training.schedule import Schedule
 
 Array = npt.NDArray[np.float64]
 
@@ -71,12 +70,7 @@ class _State:
     benchmark: Benchmark
     model: StackedMLP
     method: Method
-    epochs: int
-    batch_size: int
-    lr: float
-    momentum: float
-    seed: int
-    curve_every: int | None
+    schedule: Schedule
     report: Reporter
     check: bool = True  # raise where weights are not finite
     step: int = 0
@@ -85,11 +79,6 @@ class _State:
 
     def __post_init__(self) -> None:
         self.columns = [task.columns(self.model.runs) for task in self.benchmark.tasks]
-
-    def steps(self, tasks: slice) -> int:
-        """How many steps these tasks take."""
-        sizes = [len(task.train) for task in self.benchmark.tasks[tasks]]
-        return self.epochs * sum(math.ceil(n / self.batch_size) for n in sizes)
 
 
 def train(
@@ -117,26 +106,21 @@ def train(
 
     Examples:
         >>> from ogd import benchmarks
-        Examples:
-            >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(20) % 4 // 2
-            >>> benchmark = benchmarks.from_datasets([((x, y), (x, y))])
-            >>> result = train(benchmark, StackedMLP((4, 8, 2), runs=2), lr=0.5, epochs=20)
-            >>> result.average_accuracy.tolist()
-            [1.0, 1.0]
+        >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(20) % 4 // 2
+        >>> benchmark = benchmarks.from_datasets([((x, y), (x, y))])
+        >>> result = train(benchmark, StackedMLP((4, 8, 2), runs=2), lr=0.5, epochs=20)
+        >>> result.average_accuracy.tolist()
+        [1.0, 1.0]
     """
-    _check(benchmark, model, epochs=epochs, batch_size=batch_size, lr=lr, momentum=momentum, curve_every=curve_every)
-    at_least(0, seed=seed)
+    schedule = Schedule(epochs, batch_size, lr, momentum, seed, curve_every)
     method = SGD() if method is None else method
-    if not isinstance(method, Method):
-        raise TypeError(f"method: must be an ogd.methods.Method such as ogd.methods.OGD(), not {method!r}")
+    _check(benchmark, model, method, schedule)
     display = Display(f"{benchmark.name} {method.name}") if progress is True else None
     report = display or (progress if not isinstance(progress, bool) else Silent())
-    state = _State(
-        benchmark, model, method, epochs, batch_size, lr, momentum, seed, curve_every, report, check=check
-    )  # fmt: skip
+    state = _State(benchmark, model, method, schedule, report, check)
     began = time.perf_counter()
     with display or nullcontext():
-        report.start(state.steps(slice(None if first is None else 1, None)))
+        report.start(schedule.steps(*benchmark.tasks[0 if first is None else 1 :]))
         method.begin(model, seed)
         accuracy = [evaluate(model, benchmark.tasks, state.columns)]
         for t, task in enumerate(benchmark.tasks):
@@ -150,22 +134,11 @@ def train(
     return Result(model.runs, np.stack(accuracy, 1), state.curve_steps, points, time.perf_counter() - began)
 
 
-def first_task(
-    benchmark: Benchmark,
-    model: StackedMLP,
-    *,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    momentum: float,
-    seed: int,
-    curve_every: int | None,
-    report: Reporter,
-) -> FirstTask:
+def first_task(benchmark: Benchmark, model: StackedMLP, schedule: Schedule, report: Reporter) -> FirstTask:
     """Train `model` on the first task only, as every method does, for `train` to take over."""
     began = time.perf_counter()
-    state = _State(benchmark, model, SGD(), epochs, batch_size, lr, momentum, seed, curve_every, report)
-    report.start(state.steps(slice(0, 1)))
+    state = _State(benchmark, model, SGD(), schedule, report)
+    report.start(schedule.steps(benchmark.tasks[0]))
     _train_task(state, 0)
     weights = [w.detach().clone() for w in model.parameters()]
     curve = [point[:, 0] for point in state.curve]
@@ -184,26 +157,26 @@ def _take_over(state: _State, first: FirstTask) -> None:
 
 
 def _train_task(state: _State, t: int) -> None:
-    model, method, tasks = state.model, state.method, state.benchmark.tasks
+    model, method, tasks, schedule = state.model, state.method, state.benchmark.tasks, state.schedule
     sources = method.examples(tasks[: t + 1])
     columns = [task.columns(model.runs) for task in sources]
     total, n = sum(len(task.train) for task in sources), len(tasks[t].train)
-    descent, network = Descent(model, state.lr, state.momentum), method.network(model)
-    for epoch in range(state.epochs):
-        index = order(state.seed, model.runs, f"order/{t}/{epoch}", total, n)
-        note = f"task {t + 1}/{len(tasks)}, epoch {epoch + 1}/{state.epochs}"
-        for chunk in chunks(sources, index, columns, model.sizes[-1], state.batch_size):
+    descent, network = Descent(model, schedule.lr, schedule.momentum), method.network(model)
+    for epoch in range(schedule.epochs):
+        index = order(schedule.seed, model.runs, f"order/{t}/{epoch}", total, n)
+        note = f"task {t + 1}/{len(tasks)}, epoch {epoch + 1}/{schedule.epochs}"
+        for chunk in chunks(sources, index, columns, model.sizes[-1], schedule.batch_size):
             method.foresee(chunk.x)
-            for batch in chunk.split(state.batch_size):
+            for batch in chunk.split(schedule.batch_size):
                 step(descent, method, network, batch)
                 state.step += 1
                 state.report.advance(1, note)
-                if state.curve_every and state.step % state.curve_every == 0:
+                if schedule.curve_every and state.step % schedule.curve_every == 0:
                     method.settle(model)
                     _add_point(state, t)
         method.settle(model)
         if state.check:
-            _check_finite(model, f"{method.name} at lr {state.lr:g}, in {note}")
+            _check_finite(model, f"{method.name} at lr {schedule.lr:g}, in {note}")
 
 
 def step(descent: Descent, method: Method, network: Network, batch: Batch) -> None:
@@ -229,28 +202,18 @@ def _check_finite(model: StackedMLP, where: str) -> None:
         raise Diverged(f"the weights of run {', '.join(map(str, runs))} are not finite: {where}; lower the lr")
 
 
-def _check(
-    benchmark: Benchmark,
-    model: StackedMLP,
-    *,
-    epochs: int,
-    batch_size: int,
-    lr: float,
-    momentum: float,
-    curve_every: int | None,
-) -> None:
+def _check(benchmark: Benchmark, model: StackedMLP, method: Method, schedule: Schedule) -> None:
     if not isinstance(model, StackedMLP):
         raise TypeError(
             f"model: must be an ogd.models.StackedMLP, not {type(model).__name__}; "
             "StackedMLP.from_modules([model]) makes one of an nn.Sequential"
         )
-    at_least(1, optional=("curve_every",), epochs=epochs, batch_size=batch_size, curve_every=curve_every)
-    check_rates(lr, momentum)
+    if not isinstance(method, Method):
+        raise TypeError(f"method: must be an ogd.methods.Method such as ogd.methods.OGD(), not {method!r}")
     smallest = min(benchmark.tasks, key=lambda task: len(task.train))
-    if batch_size > len(smallest.train):
-        raise ValueError(
-            f"batch_size: {batch_size} is above the {len(smallest.train)} training examples of {smallest.name}"
-        )
+    n, size = len(smallest.train), schedule.batch_size
+    if size > n:
+        raise ValueError(f"batch_size: {size} is above the {n} training examples of {smallest.name}")
     if (model.sizes[0], model.sizes[-1]) != (benchmark.inputs, benchmark.outputs):
         raise ValueError(
             f"model: maps {model.sizes[0]} inputs to {model.sizes[-1]} logits where the benchmark "
