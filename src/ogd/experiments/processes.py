@@ -92,4 +92,4 @@ class _Watch:
                     done += float(share) * unit.cost
                     running.append(f"{unit.name}: {note}")
             title = f"{len(self.finished)}/{len(self.work)} done"
-            self.display.show(round(done), " | ".join([title, *running]))
+            self.display.show(round(done), " | ".join([title, *(running or ["setting up"])]))

@@ -41,7 +41,7 @@ class Table:
         width = console.measure(table, options=WIDE).maximum
         if self.prose and console.is_terminal:
             width = min(width, console.width)
-        console.print(f"[bold]{self.title}[/bold]\n", soft_wrap=True)
+        console.print(f"[bold]{self.title}[/bold]", soft_wrap=True)
         Console(width=max(width, console.width)).print(table, width=width)
         console.print(f"{self.caption}\n", soft_wrap=not console.is_terminal, highlight=False)
 

@@ -64,11 +64,11 @@ class Display:
         """Show that so much of the total is done."""
         self.done = done
         now = time.monotonic()
-        if now - self.began < PATIENCE or not done:
+        if now - self.began < PATIENCE:
             return
         if self.console.is_terminal:
             self._draw(note)
-        elif now - self.last_line >= INTERVAL:
+        elif done and now - self.last_line >= INTERVAL:
             self.last_line = now
             left = (now - self.began) * (self.total - self.done) / self.done
             share = self.done / self.total
