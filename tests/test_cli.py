@@ -265,7 +265,7 @@ def test_reproduce_shows_the_paper_s_numbers_and_does_not_repeat_itself(tmp_path
     assert all(label in out for label in ("OGD", "A-GEM", "EWC", "SGD", "MTL"))
     monkeypatch.setattr("ogd.experiments.processes.perform", None)
     assert run(capsys, *arguments)[1] == out
-    assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 5
+    assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 6
 
 
 def test_a_diverged_run_is_an_error_and_leaves_no_record(tiny_folder, tmp_path, capsys):

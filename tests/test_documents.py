@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import ogd
+from ogd import catalogue
+from ogd.records import tuning
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 refresh = importlib.import_module("refresh")
@@ -69,6 +73,15 @@ def test_public_names_are_documented(room):
         if inspect.isfunction(thing) or inspect.isclass(thing):
             assert thing.__doc__, f"ogd.{room}.{name}"
             assert not thing.__doc__.startswith(f"{name}("), f"ogd.{room}.{name} has only a dataclass's own docstring"
+
+
+def test_the_citation_is_of_this_version():
+    assert f"\nversion: {ogd.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
+def test_the_tuned_lambda_is_what_the_records_say():
+    for benchmark, value in catalogue.EWC_LAMBDA.items():
+        assert tuning.read(ROOT / "results" / "tuning" / f"ewc-{benchmark}.json").choice == value
 
 
 def test_no_path_of_a_machine_is_named():

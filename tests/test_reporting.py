@@ -25,10 +25,11 @@ def test_every_experiment_is_complete(experiment, mnist):
     for row in experiment.rows:
         expected = 1 if experiment.value == "final" else len(experiment.columns)
         assert len(row.settings) == expected
-        assert len(row.published) == (len(experiment.columns) if experiment.kind == "table" else 0)
+        has_numbers = experiment.kind == "table" and row.label != "EWC, tuned λ"
+        assert len(row.published) == (len(experiment.columns) if has_numbers else 0)
         for setting in row.settings:
             if "storage" not in setting:
-                assert resolve(method="sgd", dataset=mnist, **setting).tasks in (2, 3, 5)
+                assert resolve(method=row.method, dataset=mnist, **setting).tasks in (2, 3, 5)
 
 
 def test_the_published_numbers_are_the_paper_s():

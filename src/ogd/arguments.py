@@ -113,8 +113,9 @@ def add_tune(sub: Parser) -> None:
 
 
 def add_bench(sub: Parser) -> None:
-    sub.add_argument("--save", type=Path, metavar="FILE", help="keep the measurement as a record")
-    sub.add_argument("--show", type=Path, metavar="FILE", help="show a record instead of measuring")
+    records = sub.add_mutually_exclusive_group()
+    records.add_argument("--save", type=Path, metavar="FILE", help="keep the measurement as a record")
+    records.add_argument("--show", type=Path, metavar="FILE", help="show a record instead of measuring")
     forms = sub.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print the medians as JSON instead of a table")
     forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")

@@ -1,19 +1,20 @@
 """One unit of work: a group of runs of one request, trained in lockstep."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 
-from ogd import benchmarks, catalogue
+from ogd import catalogue
 from ogd.benchmarks import Benchmark
 from ogd.data import Dataset
 from ogd.models import StackedMLP
 from ogd.records import Curve, Request, RunRecord
-from ogd.records.partition import Partition
 from ogd.records.record import environment
 from ogd.training import FirstTask, Result, Schedule, first_task, train
 from ogd.training.progress import Reporter
@@ -82,22 +83,13 @@ def _curve(result: Result, r: int) -> Curve:
 
 def benchmark_of(request: Request, dataset: Dataset) -> Benchmark:
     """Make the benchmark that a request names."""
-    r = request
-    return _benchmark(r.benchmark, dataset, r.tasks, r.angles, r.partition, r.heads, r.seed)
+    said = {name: getattr(request, name) for name in ("tasks", "angles", "partition", "heads", "seed")}
+    return _benchmark(request.benchmark, dataset, tuple(said.items()))
 
 
 @lru_cache(maxsize=1)  # neighbouring requests mostly share it, and one takes up to 1 GB
-def _benchmark(
-    name: str,
-    dataset: Dataset,
-    tasks: int,
-    angles: tuple[float, ...] | None,
-    partition: Partition | None,
-    heads: str | None,
-    seed: int,
-) -> Benchmark:
-    if name == "permuted":
-        return benchmarks.permuted(tasks, seed=seed, dataset=dataset)
-    if name == "rotated":
-        return benchmarks.rotated(angles=angles, dataset=dataset)
-    return benchmarks.split(partition=partition, heads=heads or "multi", dataset=dataset)
+def _benchmark(name: str, dataset: Dataset, said: tuple[tuple[str, Any], ...]) -> Benchmark:
+    make = catalogue.BENCHMARKS[name].load()
+    takes = inspect.signature(make).parameters
+    made: Benchmark = make(dataset=dataset, **{key: value for key, value in said if key in takes})
+    return made

@@ -153,6 +153,10 @@ def resolve_partition(
     catalogue.check_name("heads", heads, HEADS)
     if given is None:
         dealt = partitions.even(classes, tasks or TASKS)
+        if heads == "multi" and min(len(part) for part in dealt) < 2:
+            raise ValueError(
+                f"tasks: {len(classes)} classes over {tasks or TASKS} tasks leave a head with a single one"
+            )
     elif isinstance(given, str):
         dealt = partitions.parse(given, classes, tasks or TASKS)
     else:

@@ -51,6 +51,14 @@ class Result:
     def forgetting(self) -> Array:
         return metrics.forgetting(self.accuracy)
 
+    @property
+    def backward_transfer(self) -> Array:
+        return metrics.backward_transfer(self.accuracy)
+
+    @property
+    def forward_transfer(self) -> Array:
+        return metrics.forward_transfer(self.accuracy)
+
 
 @dataclass(frozen=True)
 class FirstTask:
