@@ -81,7 +81,7 @@ METHODS = {
     "mtl": Entry("every batch from all tasks seen so far; an upper bound, not a rival", "ogd.methods.mtl:MTL"),
 }
 
-EWC_LAMBDA = {"permuted": 10.0, "rotated": 10.0, "split": 10.0}  # chosen by `ogd tune ewc`: results/tuning
+EWC_LAMBDA = {"permuted": 30.0, "rotated": 100.0, "split": 300.0}  # chosen by `ogd tune ewc`: results/tuning
 
 DATASETS = {
     "mnist": "60,000 + 10,000 handwritten digits, 28 × 28, 10 classes; inside the package",
