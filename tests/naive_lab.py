@@ -9,10 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ogd import seeds
-from ogd.methods.agem import BLOCK
-from ogd.methods.storage import chosen
+from ogd.methods import agem
 from ogd.models import StackedMLP
-from ogd.training.batches import order
 from reference import flat, gram_schmidt, logit_gradients
 
 Example = tuple[Tensor, int, list[int]]  # input, label, the classes of its head
@@ -37,7 +35,7 @@ class Naive:
         self.tasks += 1
 
     def kept(self, task, n: int) -> list[Example]:
-        index = chosen(0, [self.run], self.tasks, len(task.train), n)[0].tolist()
+        index = seeds.draw(0, [self.run], f"memory/{self.tasks}", len(task.train), n)[0].tolist()
         return [example(task, i, self.run) for i in index]
 
 
@@ -56,9 +54,9 @@ class AGEM(Naive):
     def gradient(self, module, g):
         if not self.memory:
             return g
-        purpose = f"reference/{self.tasks}/{self.step // BLOCK}"
+        purpose = f"reference/{self.tasks}/{self.step // agem.BLOCK}"
         draws = seeds.generator(0, self.run, purpose)
-        index = torch.randint(len(self.memory), (BLOCK, self.batch), generator=draws)[self.step % BLOCK]
+        index = torch.randint(len(self.memory), (agem.BLOCK, self.batch), generator=draws)[self.step % agem.BLOCK]
         self.step += 1
         r = gradient(module, [self.memory[i] for i in index.tolist()])
         return g - (g @ r) / (r @ r) * r if g @ r < 0 else g
@@ -144,7 +142,7 @@ def train(benchmark, method: Naive, hidden, *, epochs, batch_size, lr, momentum=
         pool = [(source, i) for source in method.sources(benchmark.tasks[: t + 1]) for i in range(len(source.train))]
         velocity = torch.zeros(sum(w.numel() for w in module.parameters()), dtype=torch.float64)
         for epoch in range(epochs):
-            index = order(0, [method.run], f"order/{t}/{epoch}", len(pool), len(task.train))[0].tolist()
+            index = seeds.draw(0, [method.run], f"order/{t}/{epoch}", len(pool), len(task.train))[0].tolist()
             for start in range(0, len(index), batch_size):
                 batch = [example(*pool[i], method.run) for i in index[start : start + batch_size]]
                 g = method.gradient(module, gradient(module, batch))

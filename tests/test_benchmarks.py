@@ -137,7 +137,8 @@ def test_bad_arguments_are_named(tiny, make, message):
 
 MEASURE = """
 import resource, torch, ogd
-from ogd.training.batches import chunks, order
+from ogd.seeds import draw
+from ogd.training.batches import chunks
 from ogd.training.descent import Descent
 from ogd.training.evaluation import evaluate
 from ogd.training.loop import step
@@ -145,7 +146,7 @@ benchmark = ogd.benchmarks.rotated(5)
 model, none = ogd.models.StackedMLP(runs=10), [None] * 5
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-index = order(0, model.runs, "x", 300_000, 60_000)
+index = draw(0, model.runs, "x", 300_000, 60_000)
 next(chunks(benchmark.tasks, index, none, 10, 10))
 evaluate(model, benchmark.tasks, none)
 print(peak())

@@ -111,7 +111,7 @@ def test_a_failed_unit_does_not_keep_the_others_from_going_on(tiny_folder, tmp_p
     arguments = ["run", *SMALL, "--method", "ewc", "sgd", "--ewc-lambda", "1e30", "--lr", "0.5", "--data", tiny_folder]
     code, out, err = run(capsys, *arguments, "--out", tmp_path)
     assert (code, out) == (1, "")
-    assert "rotated ewc: Diverged: the weights of run 0, 1 are not finite: ewc at lr 0.5" in err
+    assert "rotated ewc: Diverged: the weights of run 0, 1 are not finite: ewc (λ = 1e+30) at lr 0.5" in err
     assert {path.parent.name.split("-")[1] for path in tmp_path.rglob("*.json")} == {"sgd"}
 
 
@@ -239,7 +239,7 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--method", "ewc", "--ewc-lambda", "-1"], "--ewc-lambda: must be a number of at least 0, not -1.0"),
         (["run", "--momentum", "1"], "--momentum: must be at least 0 and below 1, not 1.0"),
         (["tune", "agem"], "METHOD: invalid choice: 'agem'"),
-        (["tune", "ewc", "--grid", "1", "-1"], "--ewc-lambda: must be a number of at least 0"),
+        (["tune", "ewc", "--grid", "1", "-1"], "--grid: must be numbers of at least 0"),
         (["run", "--wrong"], "unrecognized arguments: --wrong"),
         (["reproduce", "rotatedd"], "NAME: there is no 'rotatedd'; did you mean 'rotated'?"),
         (["reproduce", "rotated", "--runs", "0"], "--runs: must be at least 1, not 0"),

@@ -5,7 +5,8 @@ import torch
 import naive_lab
 from ogd import benchmarks, methods, training
 from ogd.models import StackedMLP, mlp
-from ogd.training.batches import chunks, order
+from ogd.seeds import draw
+from ogd.training.batches import chunks
 from ogd.training.evaluation import evaluate
 from ogd.training.progress import Silent
 from reference import flat
@@ -27,7 +28,7 @@ class Diary(methods.SGD):
 
 
 def make(name, dataset, tasks=2):
-    options = {"partition": "01234/56789"} if name == "split" else {}
+    options = {"partition": {2: "01234/56789", 3: "0123/456/789"}[tasks]} if name == "split" else {}
     return getattr(benchmarks, name)(tasks, dataset=dataset, **options)
 
 
@@ -56,9 +57,10 @@ CASES = [
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 @pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
 @pytest.mark.parametrize(("method", "kind", "options"), CASES)
-def test_the_loop_equals_a_naive_one(tiny, name, method, kind, options, momentum):
-    benchmark = make(name, tiny)
-    schedule = {**SCHEDULE, "lr": 0.5 * (1 - momentum), "momentum": momentum}
+def test_the_loop_equals_a_naive_one(tiny, monkeypatch, name, method, kind, options, momentum):
+    monkeypatch.setattr("ogd.methods.agem.BLOCK", 4)
+    benchmark = make(name, tiny, tasks=3)
+    schedule = {"epochs": 1, "batch_size": 7, "lr": 0.5 * (1 - momentum), "momentum": momentum}
     model, result = fit(benchmark, kind(**options), **schedule)
     for run in (0, 1):
         module, matrix = naive_lab.train(benchmark, naive_lab.METHODS[method](run, **options), (8, 6), **schedule)
@@ -107,8 +109,8 @@ def test_ogd_moves_only_where_stored_outputs_do_not_change(tiny, every):
     assert overlap.abs().max() < 1e-9
 
 
-@pytest.mark.parametrize("storage", [1, 500])
-def test_ogd_with_one_direction_and_with_more_than_it_has_weights(tiny, storage):
+@pytest.mark.parametrize("storage", [10, 500])
+def test_ogd_with_one_example_and_with_more_than_it_has_weights(tiny, storage):
     benchmark = make("rotated", tiny, tasks=3)
     for projection in ("implicit", "explicit"):
         _, result = fit(benchmark, methods.OGD(storage, "all", projection), lr=0.1)
@@ -188,7 +190,7 @@ def test_training_leaves_the_users_generator_alone(tiny):
 
 def test_mtl_sees_each_task_in_equal_shares_and_no_example_twice(tiny):
     tasks = make("rotated", tiny, tasks=3).tasks
-    index = order(0, [0, 1], "x", 180, 60)
+    index = draw(0, [0, 1], "x", 180, 60)
     assert all(len(set(row)) == 60 for row in index.tolist())
     seen = [batch.target.argmax(-1) for chunk in chunks(tasks, index, [None] * 3, 10, 7) for batch in chunk.split(7)]
     assert [y.shape[1] for y in seen] == [7] * 8 + [4]
@@ -249,8 +251,51 @@ def test_evaluation_is_in_the_model_s_precision_and_any_batch(tiny, monkeypatch)
 
 
 def test_divergence_stops_and_says_where(tiny):
-    with pytest.raises(training.Diverged, match=r"run 0, 1 .* sgd at lr 1e\+200, in task 1/2, epoch [12]/2"):
+    with pytest.raises(training.Diverged, match=r"run 0, 1 .* sgd at lr 1e\+200, task 1/2, epoch [12]/2, by step \d+"):
         fit(make("rotated", tiny), lr=1e200, epochs=2)
+    with pytest.raises(
+        training.Diverged, match=r"run 1 .* ewc \(λ = 1, 1e\+09\) at lr 0.5, task 2/2, epoch [12]/2, by step"
+    ):
+        fit(make("rotated", tiny), methods.EWC([1.0, 1e9]))
+
+
+@pytest.mark.parametrize(
+    ("make_one", "message"),
+    [
+        (lambda: methods.OGD(logits="foo"), "logits: there is no 'foo'"),
+        (lambda: methods.OGD(projection="Explicit"), "projection: there is no 'Explicit'; did you mean 'explicit'"),
+        (lambda: methods.OGD(projection="explicit", every=0), "every: must be a whole number"),
+        (lambda: methods.OGD(every=2), "every: 2 needs projection 'explicit'"),
+        (lambda: methods.OGD(storage=1.5), "storage: must be a whole number"),
+        (lambda: methods.AGEM(storage=0), "storage: must be a whole number"),
+        (lambda: methods.AGEM(reference_batch=0), "reference_batch: must be"),
+        (lambda: methods.EWC(-1.0), "ewc_lambda: must be a number of at least 0"),
+        (lambda: methods.EWC(float("nan")), "ewc_lambda: must be a number of at least 0"),
+        (lambda: methods.EWC(fisher_labels="foo"), "fisher_labels: there is no 'foo'"),
+        (lambda: methods.EWC(fisher_examples=0), "fisher_examples: must be"),
+    ],
+)
+def test_a_method_refuses_nonsense(make_one, message):
+    with pytest.raises(ValueError, match=message):
+        make_one()
+
+
+def test_what_does_not_fit_the_runs_or_the_head(tiny):
+    with pytest.raises(ValueError, match="ewc_lambda: 3 values do not fit 2 runs"):
+        fit(make("rotated", tiny), methods.EWC([1.0, 2.0, 3.0]))
+    with pytest.raises(ValueError, match="storage: 9 gradients cannot hold all 10 logits"):
+        fit(make("rotated", tiny), methods.OGD(9, "all"))
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_looking_changes_nothing(tiny, every):
+    benchmark = make("rotated", tiny)
+    for projection in ["explicit"] if every > 1 else ["explicit", "implicit"]:
+        method = methods.OGD(20, projection=projection, every=every)
+        plain, _ = fit(benchmark, method)
+        watched, _ = fit(benchmark, method, curve_every=3)
+        for a, b in zip(plain.parameters(), watched.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 def test_progress_reaches_the_end(tiny):

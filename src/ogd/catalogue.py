@@ -89,9 +89,18 @@ DATASETS = {
 }
 
 
+def check_options(method: str, **given: Any) -> None:
+    """Raise a ValueError that names the option of a method which cannot take its value."""
+    for option in METHODS[method].options:
+        if option.name in given:
+            option.check(given[option.name])
+
+
 def check_name(argument: str, name: str, names: Iterable[str]) -> None:
     """Raise a ValueError that names the nearest right name unless `name` is one of `names`."""
     names = list(names)
+    if not isinstance(name, str):
+        raise ValueError(f"{argument}: must be one of {', '.join(names)}, not {name!r}")
     if name in names:
         return
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)

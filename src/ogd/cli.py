@@ -139,13 +139,17 @@ def tune(options: argparse.Namespace) -> None:
     request = resolve(options.benchmark, options.what, dataset, **settings)
     runner.check([request], options.runs, dataset)
     for value in options.grid:
-        resolve(options.benchmark, options.what, dataset, ewc_lambda=value)
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"grid: must be numbers of at least 0, not {value}")
+    runner.check_writable([options.out])
     from ogd.experiments.tune import tune_ewc
 
     found = tune_ewc(request, options.grid, options.runs, dataset)
-    path = tuning.write(found, options.out)
     scores(found).show()
+    path = tuning.write(found, options.out)
     print(f"chosen: λ = {found.choice:g}; record: {path}")
+    if len(found.grid) > 1 and found.choice in (min(found.grid), max(found.grid)):
+        print("the choice is at the edge of the grid: a wider one may find better", file=sys.stderr)
 
 
 def show_list(options: argparse.Namespace) -> None:
@@ -166,6 +170,10 @@ def bench(options: argparse.Namespace) -> None:
     from ogd.records import speed
     from ogd.reporting import speeds
 
+    if options.save:
+        from ogd.experiments.runner import check_writable
+
+        check_writable([options.save.parent])
     if options.show:
         ratios = speed.read(options.show)
     else:

@@ -1,6 +1,7 @@
 """Every random draw of run r comes from generators derived from (seed, r, purpose) alone."""
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 
@@ -17,3 +18,8 @@ def generator(seed: int, run: int, purpose: str) -> torch.Generator:
     """
     digest = hashlib.sha256(f"{seed}/{run}/{purpose}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))  # mt19937 takes 32 bits
+
+
+def draw(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> torch.Tensor:
+    """Return n of `total` things in random order for each run, (R, min(n, total)), without repetition."""
+    return torch.stack([torch.randperm(total, generator=generator(seed, r, purpose))[:n] for r in runs])

@@ -51,7 +51,7 @@ def run(
         runs[request.key] = (request, max(n, runs[request.key][1]))
     units = [unit for request, n in runs.values() for unit in _missing(request, n, dataset, out)]
     if units:
-        _check_writable({records.folder_of(unit.request, out) for unit in units})
+        check_writable({records.folder_of(unit.request, out) for unit in units})
         from ogd.experiments import processes  # imports torch, which showing what is recorded does not need
 
         failures = []
@@ -80,7 +80,8 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset, jobs: int | 
             )
 
 
-def _check_writable(folders: Iterable[Path]) -> None:
+def check_writable(folders: Iterable[Path]) -> None:
+    """Make the folders, or raise a ValueError if one cannot be written to."""
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)

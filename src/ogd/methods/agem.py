@@ -11,11 +11,10 @@ so that the loss on the memory does not grow to first order. Gradients stay fact
 import torch
 from torch import Tensor
 
-from ogd import seeds
+from ogd import catalogue, seeds
 from ogd.benchmarks import Task
 from ogd.benchmarks.drawing import Batch, examples
 from ogd.methods.method import Method
-from ogd.methods.storage import chosen
 from ogd.models import Factors, StackedMLP
 from ogd.models.loss import loss_gradient
 
@@ -33,6 +32,7 @@ class AGEM(Method):
     name = "agem"
 
     def __init__(self, storage: int = 200, reference_batch: int = 10) -> None:
+        catalogue.check_options("agem", storage=storage, reference_batch=reference_batch)
         self.storage, self.reference_batch = storage, reference_batch
 
     def begin(self, model: StackedMLP, seed: int) -> None:
@@ -42,7 +42,7 @@ class AGEM(Method):
 
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
         self.tasks += 1
-        index = chosen(self.seed, model.runs, self.tasks, len(task.train), self.storage)
+        index = seeds.draw(self.seed, model.runs, f"memory/{self.tasks}", len(task.train), self.storage)
         kept = examples(task, index, columns, model.sizes[-1])
         heads = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
         kept = Batch(kept.x, kept.target, heads.expand_as(kept.target))  # each example has its own task's head

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd import seeds
+from ogd import catalogue, seeds
 from ogd.benchmarks import Task
 from ogd.benchmarks.drawing import Batch, examples
 from ogd.methods.method import Method
 from ogd.methods.penalty import Quadratic
-from ogd.methods.storage import chosen
 from ogd.models import StackedMLP
 from ogd.models.loss import loss_gradient
 
@@ -36,12 +35,20 @@ class EWC(Method):
     def __init__(
         self, ewc_lambda: float | Sequence[float] = 1.0, fisher_examples: int = 2000, fisher_labels: str = "true"
     ) -> None:
+        for lam in ewc_lambda if isinstance(ewc_lambda, Sequence) else [ewc_lambda]:
+            catalogue.check_options("ewc", ewc_lambda=lam)
+        catalogue.check_options("ewc", fisher_examples=fisher_examples, fisher_labels=fisher_labels)
         self.ewc_lambda = torch.as_tensor(ewc_lambda, dtype=torch.float64)
         self.fisher_examples, self.fisher_labels = fisher_examples, fisher_labels
 
     def begin(self, model: StackedMLP, seed: int) -> None:
+        if self.ewc_lambda.numel() not in (1, len(model.runs)):
+            raise ValueError(f"ewc_lambda: {self.ewc_lambda.numel()} values do not fit {len(model.runs)} runs")
         self.seed, self.tasks = seed, 0
         self.quadratic: Quadratic | None = None
+
+    def __repr__(self) -> str:
+        return f"ewc (λ = {', '.join(f'{lam:g}' for lam in self.ewc_lambda.view(-1).tolist())})"
 
     def penalty(self) -> Quadratic | None:
         return self.quadratic
@@ -49,7 +56,7 @@ class EWC(Method):
     @torch.no_grad()
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
         self.tasks += 1
-        index = chosen(self.seed, model.runs, self.tasks, len(task.train), self.fisher_examples)
+        index = seeds.draw(self.seed, model.runs, f"memory/{self.tasks}", len(task.train), self.fisher_examples)
         weights = [w for layer in model.layers for w in layer]
         F = fisher(model, examples(task, index, columns, model.sizes[-1]), self._labels(model))
         lam = [self.ewc_lambda.to(w.dtype).view(-1, *[1] * (w.ndim - 1)) for w in weights]

@@ -27,8 +27,8 @@ class Method:
         w ← w − η (g + ∂penalty/∂w)        with momentum where it is asked for
         after_step()
 
-    `begin` is called before the first task, `end_task` once a task is learned, and `settle` before anything
-    reads the weights. During the first task every method must do what SGD does: it is trained once for all.
+    `begin` is called before the first task, `end_task` once a task is learned, and `settle` or `settled` before
+    anything reads the weights. During the first task every method must do what SGD does: it is trained once for all.
 
     Examples:
         >>> class LastTwo(Method):
@@ -39,6 +39,9 @@ class Method:
     """
 
     name = "method"
+
+    def __repr__(self) -> str:
+        return self.name
 
     def begin(self, model: StackedMLP, seed: int) -> None:
         """Forget everything and start anew with this stack; draws of run r come from (seed, r, purpose)."""
@@ -66,7 +69,11 @@ class Method:
         """Correct what a step did."""
 
     def settle(self, model: StackedMLP) -> None:
-        """Bring the weights up to date."""
+        """Bring the weights up to date; called at the end of every epoch."""
+
+    def settled(self, model: StackedMLP) -> StackedMLP:
+        """Return a stack whose weights are up to date, and leave this one as it is."""
+        return model
 
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
         """Keep what the method keeps of a finished task; `columns` is each run's order of the inputs, or None."""

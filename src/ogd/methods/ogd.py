@@ -8,14 +8,15 @@ P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; blocks and pro
 import torch
 from torch import Tensor
 
+from ogd import catalogue
 from ogd.benchmarks import Task
 from ogd.benchmarks.drawing import Batch, examples
 from ogd.memory.blocks import Factored
 from ogd.memory.projection import cutoff, extend, whitener
 from ogd.methods.method import Method, Network
 from ogd.methods.projecting import Explicit, Implicit
-from ogd.methods.storage import chosen
 from ogd.models import StackedMLP
+from ogd.seeds import draw
 
 
 class OGD(Method):
@@ -32,6 +33,7 @@ class OGD(Method):
     name = "ogd"
 
     def __init__(self, storage: int = 200, logits: str = "true", projection: str = "implicit", every: int = 1) -> None:
+        catalogue.check_options("ogd", storage=storage, logits=logits, projection=projection, every=every)
         if projection == "implicit" and every != 1:
             raise ValueError(f"every: {every} needs projection 'explicit'; 'implicit' projects every step")
         self.storage, self.logits, self.projection, self.every = storage, logits, projection, every
@@ -46,7 +48,9 @@ class OGD(Method):
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
         self.tasks += 1
         width = len(task.classes or range(model.sizes[-1])) if self.logits == "all" else 1
-        index = chosen(self.seed, model.runs, self.tasks, len(task.train), max(self.storage // width, 1))
+        if self.storage < width:
+            raise ValueError(f"storage: {self.storage} gradients cannot hold all {width} logits of one example")
+        index = draw(self.seed, model.runs, f"memory/{self.tasks}", len(task.train), self.storage // width)
         batch = examples(task, index, columns, model.sizes[-1])
         new = logit_gradients(model, batch, task.classes, self.logits)
         corner = _total([block.gram(block) for block in new])
@@ -81,6 +85,9 @@ class OGD(Method):
     def settle(self, model: StackedMLP) -> None:
         if self.projecting is not None:
             self.projecting.settle()
+
+    def settled(self, model: StackedMLP) -> StackedMLP:
+        return model if self.projecting is None else self.projecting.settled()
 
 
 def logit_gradients(model: StackedMLP, batch: Batch, classes: tuple[int, ...] | None, logits: str) -> list[Factored]:

@@ -14,6 +14,7 @@ K⁺ s is computed as Wᵀ (W s). K⁺ itself, written out in float32, would tur
 where that of W stays as small as the overlap's own.
 """
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -84,9 +85,18 @@ class Implicit:
 
     @torch.no_grad()
     def settle(self) -> None:
-        for layer, block in zip(self.model.layers, self.blocks, strict=True):
-            block.add_combination(layer, self.alpha)
+        self._fold_into(self.model)
         self.alpha.zero_()
+
+    @torch.no_grad()
+    def settled(self) -> StackedMLP:
+        copied = copy.deepcopy(self.model)
+        self._fold_into(copied)
+        return copied
+
+    def _fold_into(self, model: StackedMLP) -> None:
+        for layer, block in zip(model.layers, self.blocks, strict=True):
+            block.add_combination(layer, self.alpha)
 
 
 class Explicit:
@@ -105,13 +115,23 @@ class Explicit:
 
     @torch.no_grad()
     def settle(self) -> None:
-        if not self.pending:
-            return
-        self.pending = 0
-        torch._foreach_sub_(self.anchor, self.parameters)  # now minus the displacement
-        pairs = [(self.anchor[i], self.anchor[i + 1]) for i in range(0, len(self.anchor), 2)]
+        if self.pending:
+            self.pending = 0
+            torch._foreach_sub_(self.anchor, self.parameters)  # now minus the displacement
+            self._take_out(self.model, self.anchor)
+            torch._foreach_copy_(self.anchor, self.parameters)
+
+    @torch.no_grad()
+    def settled(self) -> StackedMLP:
+        copied = copy.deepcopy(self.model)
+        if self.pending:
+            self._take_out(copied, torch._foreach_sub(self.anchor, self.parameters))
+        return copied
+
+    def _take_out(self, model: StackedMLP, opposite: Sequence[Tensor]) -> None:
+        """From the weights take Gᵀ K⁺ G u, given −u."""
+        pairs = zip(opposite[::2], opposite[1::2], strict=True)
         s = torch.stack([block.overlap(pair) for block, pair in zip(self.blocks, pairs, strict=True)]).sum(0)
         c = torch.stack([W.mT @ (W @ row) for W, row in zip(self.whiteners, s, strict=True)])  # (R, n)
-        for layer, block in zip(self.model.layers, self.blocks, strict=True):
+        for layer, block in zip(model.layers, self.blocks, strict=True):
             block.add_combination(layer, c)
-        torch._foreach_copy_(self.anchor, self.parameters)

@@ -31,7 +31,7 @@ class Tuning:
         found = [(mean, value) for mean, value in zip(self.means, self.grid, strict=True) if mean is not None]
         if not found:
             raise ArithmeticError(f"every value of the grid diverged: {self.grid}")
-        return max(found)[1]
+        return max(found, key=lambda pair: (pair[0], -pair[1]))[1]  # of equals the smaller
 
 
 def write(tuning: Tuning, folder: Path) -> Path:

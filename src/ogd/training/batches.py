@@ -5,16 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from ogd import seeds
 from ogd.benchmarks import Task
 from ogd.benchmarks.drawing import Batch, draw, head
 
 CHUNK = 160  # examples a run that are gathered at once: enough to hide Python, few enough to stay in cache
-
-
-def order(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> Tensor:
-    """Return n of `total` examples in random order for each run, (R, n), without repetition."""
-    return torch.stack([torch.randperm(total, generator=seeds.generator(seed, r, purpose))[:n] for r in runs])
 
 
 def chunks(

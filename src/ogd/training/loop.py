@@ -1,6 +1,7 @@
 """The one loop: tasks in sequence, epochs, batches, and an accuracy matrix at the end."""
 
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -16,7 +17,8 @@ from ogd.methods.method import Network
 from ogd.models import StackedMLP
 from ogd.models.loss import loss_gradient
 from ogd.records import metrics
-from ogd.training.batches import chunks, order
+from ogd.seeds import draw
+from ogd.training.batches import chunks
 from ogd.training.descent import Descent
 from ogd.training.evaluation import evaluate
 from ogd.training.progress import Display, Reporter, Silent
@@ -171,7 +173,7 @@ def _train_task(state: _State, t: int) -> None:
     total, n = sum(len(task.train) for task in sources), len(tasks[t].train)
     descent, network = Descent(model, schedule.lr, schedule.momentum), method.network(model)
     for epoch in range(schedule.epochs):
-        index = order(schedule.seed, model.runs, f"order/{t}/{epoch}", total, n)
+        index = draw(schedule.seed, model.runs, f"order/{t}/{epoch}", total, n)
         note = f"task {t + 1}/{len(tasks)}, epoch {epoch + 1}/{schedule.epochs}"
         for chunk in chunks(sources, index, columns, model.sizes[-1], schedule.batch_size):
             method.foresee(chunk.x)
@@ -180,11 +182,12 @@ def _train_task(state: _State, t: int) -> None:
                 state.step += 1
                 state.report.advance(1, note)
                 if schedule.curve_every and state.step % schedule.curve_every == 0:
-                    method.settle(model)
                     _add_point(state, t)
+            if state.check:  # what is not finite reaches the last bias within a step
+                _check_finite(state, model.layers[-1][1:], note)
         method.settle(model)
         if state.check:
-            _check_finite(model, f"{method.name} at lr {schedule.lr:g}, in {note}")
+            _check_finite(state, list(model.parameters()), note)
 
 
 def step(descent: Descent, method: Method, network: Network, batch: Batch) -> None:
@@ -197,17 +200,20 @@ def step(descent: Descent, method: Method, network: Network, batch: Batch) -> No
 
 
 def _add_point(state: _State, t: int) -> None:
+    """Look at the tasks seen so far, which changes nothing: what a method has pending stays so."""
+    settled = state.method.settled(state.model)
     point = np.full((len(state.model.runs), len(state.benchmark)), np.nan)
-    point[:, : t + 1] = evaluate(state.model, state.benchmark.tasks[: t + 1], state.columns[: t + 1])
+    point[:, : t + 1] = evaluate(settled, state.benchmark.tasks[: t + 1], state.columns[: t + 1])
     state.curve_steps.append(state.step)
     state.curve.append(point)
 
 
-def _check_finite(model: StackedMLP, where: str) -> None:
-    finite = torch.stack([w.flatten(1).isfinite().all(1) for w in model.parameters()]).all(0)  # (R,)
+def _check_finite(state: _State, weights: Sequence[Tensor], note: str) -> None:
+    finite = torch.stack([w.detach().flatten(1).isfinite().all(1) for w in weights]).all(0)  # (R,)
     if not finite.all():
-        runs = [run for run, good in zip(model.runs, finite.tolist(), strict=True) if not good]
-        raise Diverged(f"the weights of run {', '.join(map(str, runs))} are not finite: {where}; lower the lr")
+        runs = [str(run) for run, good in zip(state.model.runs, finite.tolist(), strict=True) if not good]
+        where = f"{state.method!r} at lr {state.schedule.lr:g}, {note}, by step {state.step}"
+        raise Diverged(f"the weights of run {', '.join(runs)} are not finite: {where}")
 
 
 def _check(benchmark: Benchmark, model: StackedMLP, method: Method, schedule: Schedule) -> None:

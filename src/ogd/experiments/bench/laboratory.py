@@ -11,7 +11,8 @@ from ogd.benchmarks import Examples, Task
 from ogd.experiments.bench.stopwatch import Contestant
 from ogd.methods import AGEM, EWC, OGD, SGD, Method
 from ogd.models import PAPER, StackedMLP, mlp
-from ogd.training.batches import chunks, order
+from ogd.seeds import draw
+from ogd.training.batches import chunks
 from ogd.training.descent import Descent
 from ogd.training.loop import step
 
@@ -93,7 +94,7 @@ def lockstep(method: Method, task: Task, steps: int) -> Contestant:
 def stepping(model: StackedMLP, method: Method, task: Task, steps: int) -> Contestant:
     """Steps of the laboratory's loop, as a method stands."""
     descent, network = Descent(model, LR), method.network(model)
-    index = order(0, model.runs, "bench", len(task.train), steps * BATCH)
+    index = draw(0, model.runs, "bench", len(task.train), steps * BATCH)
 
     def run() -> float:
         began = time.perf_counter()

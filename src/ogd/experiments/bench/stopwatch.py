@@ -20,9 +20,6 @@ class Times:
         ratios = [a / b for a, b in zip(self.rounds[over], self.rounds[under], strict=True)]
         return Ratio(key, statistics.median(ratios), min(ratios), max(ratios), meaning)
 
-    def median(self, name: str) -> float:
-        return statistics.median(self.rounds[name])
-
 
 def side_by_side(
     contestants: Mapping[str, Contestant], rounds: int, tick: Callable[[str], None] = lambda name: None
