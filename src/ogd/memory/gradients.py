@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.modules.module import _global_forward_hooks
 from torch.utils import _pytree as pytree
 
 from ogd.memory.blocks import Dense, Factored
 from ogd.memory.examples import Chunk, length, take
+from ogd.memory.graph import check_visible, uses_of
 from ogd.memory.layers import rule_of
 from ogd.memory.outputs import Chosen, check_labels
 from ogd.memory.per_example import per_example
@@ -55,6 +57,8 @@ def gather(
             n += rows
     if n == start:
         raise ValueError("data is empty: there is no example to remember")
+    if not pieces:
+        raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
     return pieces, n - start
 
 
@@ -71,7 +75,8 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     B = length((x, y))
     if f.ndim != 2 or f.shape[0] != B:
         raise ValueError(f"outputs must have shape ({B},) or ({B}, k) for {B} examples, not {tuple(f.shape)}")
-    uses = _uses(f)
+    check_visible(f, chosen.model, params)
+    uses = uses_of(f)
     names = {id(p): name for name, p in params.items()}
     layers = {m: c[0] for m, c in calls.items() if len(c) == 1 and _alone(m, c[0], uses, names, B)}
     pieces = _read_layers(f, layers, names)
@@ -151,25 +156,9 @@ def _watch(model: nn.Module) -> tuple[dict[nn.Module, list[_Call]], list[Any]]:
         if isinstance(out, Tensor) and out.grad_fn is not None and args:
             seen.append(_Call(args[0], out))
 
-    layers = [layer for layer in model.modules() if rule_of(layer)]
-    # first in the queue, so that other hooks cannot have replaced the output
+    # first in the queue, so that other hooks cannot have replaced the output; those for all modules come before
+    layers = [] if _global_forward_hooks else [layer for layer in model.modules() if rule_of(layer)]
     return calls, [layer.register_forward_hook(hook, prepend=True) for layer in layers]
-
-
-def _uses(f: Tensor) -> Counter[int]:
-    """How many operations of the graph of f use each leaf, by id."""
-    uses: Counter[int] = Counter()
-    seen, queue = {f.grad_fn}, [f.grad_fn]
-    while queue:
-        node = queue.pop()
-        for after, _ in node.next_functions if node else ():
-            leaf = getattr(after, "variable", None)
-            if leaf is not None:
-                uses[id(leaf)] += 1
-            elif after not in seen:
-                seen.add(after)
-                queue.append(after)
-    return uses
 
 
 def _alone(layer: nn.Module, call: _Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:

@@ -84,7 +84,9 @@ class Protection:
         self.unprotect()
 
     def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
-        params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        held = (p for group in optimizer.param_groups for p in group["params"])
+        # an optimizer moves whatever has a gradient, be it frozen by now
+        params = [p for p in held if p.requires_grad or p.grad is not None]
         seen = [(id(p), p.dtype, p.device) for p in params]
         if seen != self._seen:
             self.settle()
