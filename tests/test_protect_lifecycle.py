@@ -1,0 +1,38 @@
+"""What may happen to a protection and what it protects: freezing, remembering midway, endings, copies."""
+
+import torch
+from torch import optim
+from torch.nn import functional
+
+from memory_models import remembered, rows, train
+from reference import flat, logit_gradients
+
+
+def test_a_parameter_that_still_moves_when_frozen_stays_protected() -> None:
+    memory, G, x, y = remembered("mlp")
+    model = memory.model
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    memory.protect(optimizer)
+    train(model, optimizer, x, y, 3)
+    model[2].weight.requires_grad_(False)
+    before, frozen = flat(list(model.parameters())), model[2].weight.clone()
+    for _ in range(4):
+        optimizer.zero_grad(set_to_none=False)
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert not torch.equal(model[2].weight, frozen)
+    assert (G @ (flat(list(model.parameters())) - before)).abs().max() < 1e-10
+
+
+def test_gradients_are_remembered_at_settled_weights() -> None:
+    memory, G, x, y = remembered("mlp")
+    model = memory.model
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    protection = memory.protect(optimizer, every=7)
+    before = flat(list(model.parameters()))
+    train(model, optimizer, x, y, 3)
+    assert protection.pending == 3
+    memory.remember((x, y))
+    assert protection.pending == 0
+    assert (G @ (flat(list(model.parameters())) - before)).abs().max() < 1e-10
+    torch.testing.assert_close(rows(memory), torch.cat([G, logit_gradients(model, x, y)]))
