@@ -57,8 +57,6 @@ def gather(
             n += rows
     if n == start:
         raise ValueError("data is empty: there is no example to remember")
-    if not pieces:
-        raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
     return pieces, n - start
 
 
@@ -84,6 +82,8 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
     if rest:
         pieces += [Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()]
+    if not pieces:
+        raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
     return pieces, f.numel()
 
 

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from ogd.memory import state
-from ogd.memory.budget import Budget
+from ogd.memory.budget import Budget, BudgetExceeded
 from ogd.memory.examples import draw
 from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather, undisturbed
 from ogd.memory.outputs import Chosen, Logits, Outputs, check_classes, check_outputs
@@ -219,6 +219,7 @@ class Memory:
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
         store = state.from_dict(stored, self.model)
+        self.budget.check(len(store), store.nbytes)
         self.settle()
         self._replace(store)
 
@@ -238,8 +239,14 @@ class Memory:
             memory = cls(model, **state.options(stored, options))
             memory.load_state_dict(stored)
         except ValueError as error:
-            raise ValueError(f"{os.fspath(path)}: {error}") from error
+            kind = BudgetExceeded if isinstance(error, BudgetExceeded) else ValueError
+            raise kind(f"{os.fspath(path)}: {error}") from error
         return memory
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, which protect no optimizer; what is pending is projected first."""
+        self.settle()
+        return {**vars(self), "_protections": []}
 
     def _options(self) -> dict[str, Any]:
         return {

@@ -59,6 +59,8 @@ class Protection:
 
     def unprotect(self) -> None:
         """Project what is pending and leave the optimizer alone from now on."""
+        if not self._handles:  # ended before: the optimizer may be under another protection by now
+            return
         self.settle()
         for handle in self._handles:
             handle.remove()

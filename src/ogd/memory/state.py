@@ -64,6 +64,7 @@ def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
     if any(piece.stop > sum(tasks) for piece in pieces):
         raise ValueError("the state has more rows than its tasks")
     _check_overlap(pieces)
+    _check_complete(pieces, sum(tasks))
     return Store(pieces, tasks, shapes)
 
 
@@ -178,6 +179,17 @@ def _check_overlap(pieces: list[Piece]) -> None:
         if start < ends.get(name, 0):
             raise ValueError(f"the state stores rows of {name} twice")
         ends[name] = stop
+
+
+def _check_complete(pieces: list[Piece], n: int) -> None:
+    """Each row must be stored for some parameter: one that is not would count and protect nothing."""
+    end = 0
+    for start, stop in sorted((piece.start, piece.stop) for piece in pieces):
+        if start > end:
+            break
+        end = max(end, stop)
+    if end < n:
+        raise ValueError(f"the state claims {n:,} rows, but row {end:,} is stored for no parameter")
 
 
 def _whole(value: object, least: int) -> int:
