@@ -7,8 +7,7 @@ checked, and what fails is differentiated example by example (torch.func, or a l
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,11 +21,10 @@ from ogd.memory.examples import Chunk, length, take
 from ogd.memory.graph import check_visible, uses_of
 from ogd.memory.layers import rule_of
 from ogd.memory.outputs import Chosen, check_labels
-from ogd.memory.per_example import per_example
+from ogd.memory.per_example import CHUNK_BYTES, per_example
 from ogd.memory.store import Piece
 
 Params = Mapping[str, Tensor]
-CHUNK_BYTES = 2**28  # what a chunk of examples may keep for its backward passes
 CHUNK_MOST = 256
 
 
@@ -124,28 +122,6 @@ def check_finite(pieces: Sequence[Piece]) -> None:
                 f"the gradient of {' and '.join(piece.names)} is not finite (NaN or infinite): nothing was "
                 "stored; look for such values in the data and in the weights"
             )
-
-
-@contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode with gradients; modes and random state are as before afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    devices = {p.device for p in model.parameters()}
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        for kind in {d.type for d in devices}:
-            stack.enter_context(torch.autocast(kind, enabled=False))
-        if any(isinstance(module, nn.RNNBase) for module, _ in modes):
-            # cuDNN's recurrent layers cannot go backward in evaluation mode
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        try:
-            model.eval()
-            yield
-        finally:
-            for module, training in modes:
-                module.training = training
 
 
 def _watch(model: nn.Module) -> tuple[dict[nn.Module, list[_Call]], list[Any]]:

@@ -11,13 +11,14 @@ from torch.optim import Optimizer
 from ogd.memory import state
 from ogd.memory.budget import Budget, BudgetExceeded
 from ogd.memory.examples import draw
-from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather, undisturbed
+from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather
 from ogd.memory.outputs import Chosen, Logits, Outputs, check_classes, check_outputs
 from ogd.memory.parameters import Parameters
 from ogd.memory.projection import cutoff, whitener
 from ogd.memory.projector import Projector, projector_of
 from ogd.memory.protect import Protection, check_protectable
 from ogd.memory.store import Store
+from ogd.memory.undisturbed import undisturbed
 
 
 class Memory:
