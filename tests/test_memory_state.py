@@ -167,6 +167,16 @@ def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes | None) 
         Memory.load(tmp_path / "none.safetensors", memory.model)
 
 
+def test_folders_that_are_missing_or_no_files_are_named(tmp_path: Path) -> None:
+    memory = saved(tmp_path / "m.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing; make it first"):
+        memory.save(tmp_path / "missing" / "m.safetensors")
+    with pytest.raises(IsADirectoryError, match="a folder; give the path of a file, such as"):
+        memory.save(tmp_path)
+    with pytest.raises(IsADirectoryError, match=r"a folder; give the path of a file that Memory\.save wrote"):
+        Memory.load(tmp_path, memory.model)
+
+
 def test_another_model_is_told_apart(tmp_path: Path) -> None:
     memory = saved(tmp_path / "m.safetensors")
     other = nn.Sequential(nn.Linear(12, 7), nn.ReLU(), nn.Linear(7, 9)).double()

@@ -10,9 +10,10 @@ from torch.optim import Optimizer
 
 from ogd.memory import state
 from ogd.memory.budget import Budget, BudgetExceeded
+from ogd.memory.checks import check_options, check_task, check_update
 from ogd.memory.examples import draw
 from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather
-from ogd.memory.outputs import Chosen, Logits, Outputs, check_classes, check_outputs
+from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
 from ogd.memory.projection import cutoff, whitener
 from ogd.memory.projector import Projector, projector_of
@@ -62,14 +63,7 @@ class Memory:
         budget: int | str | None = None,
         chunk_size: int | None = None,
     ):
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"model must be an nn.Module, not {type(model).__name__}")
-        for name, value in (("per_task", per_task), ("chunk_size", chunk_size)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ValueError(f"{name} must be a whole number, 1 or more, or None, not {value!r}")
-        check_outputs(outputs)
-        if logits is not None and not callable(logits):
-            raise TypeError(f"logits must be a function (model, x) → tensor, not {logits!r}")
+        check_options(model, per_task, outputs, logits, chunk_size)
         self.model, self.per_task, self.chunk_size = model, per_task, chunk_size
         self.outputs, self.logits = outputs, logits
         self.budget = Budget.parse(budget)
@@ -132,9 +126,7 @@ class Memory:
             logits: a function (model, x) → logits for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
-        check_classes(classes)
-        if logits is not None and not callable(logits):
-            raise TypeError(f"logits must be a function (model, x) → tensor, not {logits!r}")
+        check_task(classes, logits, generator)
         check_model(self.model)
         params = self.parameters.trainable()
         if not params:
@@ -199,11 +191,7 @@ class Memory:
             >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
             {'weight': tensor([[0., 4.]])}
         """
-        known = {name: p.shape for name, p in self.model.named_parameters()}
-        for name, u in update.items():
-            if u.shape != known.get(name):
-                wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
-                raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
+        check_update(update, self.model)
         result = {name: u.detach().clone() for name, u in update.items()}
         protected = {name: u for name, u in result.items() if name in self.parameters}
         projector = projector_of(self.store, protected)

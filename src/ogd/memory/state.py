@@ -48,6 +48,8 @@ def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
     """The store of a state, or a ValueError that says what does not fit the model or itself."""
+    if not isinstance(stored, Mapping):
+        raise TypeError(f"a state must be what Memory.state_dict returned, not {type(stored).__name__}")
     if stored.get("version") != VERSION:
         raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
     try:
@@ -95,6 +97,10 @@ def _are_options(saved: Mapping[str, Any]) -> bool:
 def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a temporary file beside it and put it in place: a reader sees the old file or the new one."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder; give the path of a file, such as {path / 'memory.safetensors'}")
     tensors = {key: t.contiguous().cpu() for key, t in stored["tensors"].items()}
     document = json.dumps({key: value for key, value in stored.items() if key != "tensors"})
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -109,6 +115,8 @@ def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The state in a file, not yet checked against a model."""
     name = os.fspath(path)
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{name}: a folder; give the path of a file that Memory.save wrote")
     if not Path(path).is_file():
         raise FileNotFoundError(f"{name}: no such file")
     try:
