@@ -15,7 +15,6 @@ from ogd.memory.examples import draw
 from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather
 from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
-from ogd.memory.projection import cutoff, whitener
 from ogd.memory.projector import Projector, projector_of
 from ogd.memory.protect import Protection, check_protectable
 from ogd.memory.store import Store
@@ -94,8 +93,7 @@ class Memory:
     @property
     def rank(self) -> int:
         """The number of independent directions among the stored ones."""
-        K = self.store.gram(self.store.shapes)
-        return len(whitener(K, cutoff(len(K), torch.float64)))
+        return self.store.rank
 
     def __repr__(self) -> str:
         params = self.parameters.trainable()
@@ -160,7 +158,7 @@ class Memory:
         if not self.parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
         self.settle()
-        protection = Protection(optimizer, every, self._projector_among, self._settle_others)
+        protection = Protection(optimizer, every, self._projector_among, lambda p: p.settle_others(self._protections))
         self._protections.append(protection)
         return protection
 
@@ -203,7 +201,7 @@ class Memory:
     def state_dict(self) -> dict[str, Any]:
         """Everything stored, as plain values and tensors. What is pending is projected first."""
         self.settle()
-        return state.to_dict(self.store, self._options())
+        return state.to_dict(self.store, state.saved_options(self))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
@@ -237,16 +235,6 @@ class Memory:
         self.settle()
         return {**vars(self), "_protections": []}
 
-    def _options(self) -> dict[str, Any]:
-        return {
-            "per_task": self.per_task,
-            "outputs": None if callable(self.outputs) else self.outputs,
-            "logits": self.logits is not None,
-            "params": self.parameters.wanted,
-            "budget": [self.budget.directions, self.budget.nbytes],
-            "chunk_size": self.chunk_size,
-        }
-
     def _replace(self, store: Store) -> None:
         self.store = store
         for protection in self._protections:
@@ -256,9 +244,3 @@ class Memory:
         params = self.parameters.among(tensors)
         projector = projector_of(self.store, params)
         return None if projector is None else (projector, [params[name] for name in projector.names])
-
-    def _settle_others(self, protection: Protection) -> None:
-        """A window of steps must not begin on weights that another protection is about to correct."""
-        for other in self._protections:
-            if other is not protection and other.pending and other.shares(protection):
-                other.settle()

@@ -74,8 +74,12 @@ class Protection:
         self.settle()
         self._seen = []
 
-    def shares(self, other: "Protection") -> bool:
-        return not {id(p) for p in self._params}.isdisjoint(id(p) for p in other._params)
+    def settle_others(self, protections: Iterable["Protection"]) -> None:
+        """A window of steps must not begin on weights that another protection is about to correct."""
+        ours = {id(p) for p in self._params}
+        for other in protections:
+            if other is not self and other.pending and not ours.isdisjoint(id(p) for p in other._params):
+                other.settle()
 
     def __enter__(self) -> Self:
         return self

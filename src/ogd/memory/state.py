@@ -9,7 +9,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from ogd.memory.blocks import Block, Dense, Factored
 from ogd.memory.budget import Budget
 from ogd.memory.store import Piece, Store
+
+if TYPE_CHECKING:
+    from ogd.memory.memory import Memory
 
 FORMAT = "ogd.memory"  # the one key of the metadata: with two, a file would not be the same twice
 VERSION = 1
@@ -68,6 +71,18 @@ def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
     _check_overlap(pieces)
     _check_complete(pieces, sum(tasks))
     return Store(pieces, tasks, shapes)
+
+
+def saved_options(memory: "Memory") -> dict[str, Any]:
+    """The options of a memory as JSON values; of functions only that they were there."""
+    return {
+        "per_task": memory.per_task,
+        "outputs": None if callable(memory.outputs) else memory.outputs,
+        "logits": memory.logits is not None,
+        "params": memory.parameters.wanted,
+        "budget": [memory.budget.directions, memory.budget.nbytes],
+        "chunk_size": memory.chunk_size,
+    }
 
 
 def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
