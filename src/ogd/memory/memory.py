@@ -25,7 +25,8 @@ class Memory:
     """Gradients of a model's outputs on finished tasks, and the protection of those outputs from training.
 
     Empty at first: it protects nothing until a task is remembered. From then on each step of a protected
-    optimizer moves the weights only where, to first order, no remembered output changes.
+    optimizer moves the weights only where, to first order, no remembered output changes. In bfloat16 that
+    holds only to its rounding of the weights after each step, a hundredth or more of the way they move.
 
     Examples:
         >>> _ = torch.manual_seed(0)
