@@ -9,9 +9,9 @@ import torch
 from torch import optim
 from torch.nn import functional
 
-from memory_models import remembered, rows, train
+from memory_models import moved, remembered, rows, train
 from ogd.memory import Memory
-from reference import flat, logit_gradients
+from reference import flat, logit_gradients, trainable
 
 
 def test_a_parameter_that_still_moves_when_frozen_stays_protected() -> None:
@@ -42,6 +42,24 @@ def test_gradients_are_remembered_at_settled_weights() -> None:
     assert protection.pending == 0
     assert (G @ (flat(list(model.parameters())) - before)).abs().max() < 1e-10
     torch.testing.assert_close(rows(memory), torch.cat([G, logit_gradients(model, x, y)]))
+
+
+def test_protection_ends() -> None:
+    memory, G, x, y = remembered("mlp")
+    before = flat(trainable(memory.model))
+    optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
+    with memory.protect(optimizer, every=50):
+        train(memory.model, optimizer, x, y, 3)
+    assert (G @ moved(memory.model, before)).abs().max() < 1e-10
+    memory.protect(optimizer, every=50)
+    assert len(memory._protections) == 1
+    train(memory.model, optimizer, x, y, 3)
+    memory.unprotect(optimizer)
+    assert (G @ moved(memory.model, before)).abs().max() < 1e-10
+    train(memory.model, optimizer, x, y, 1)
+    assert (G @ moved(memory.model, before)).abs().max() > 1e-3
+    with pytest.raises(ValueError, match="not protected by this memory"):
+        memory.unprotect(optimizer)
 
 
 def test_a_protection_that_has_ended_does_not_end_the_next() -> None:
