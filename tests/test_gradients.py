@@ -83,6 +83,47 @@ def test_the_model_is_left_as_it_was(name: str) -> None:
         assert g is None or torch.equal(p.grad, g)
 
 
+class Restless(nn.Module):
+    """Counts its calls in buffers and merges two weights in evaluation mode, as adapters do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.adapter = nn.Linear(12, 4), nn.Parameter(torch.randn(4, 12))
+        self.register_buffer("n", torch.zeros(()))
+        self.register_buffer("m", torch.zeros(()))
+        self.register_buffer("late", None)
+        self.merged = False
+
+    def train(self, mode: bool = True) -> nn.Module:
+        if self.merged == mode:
+            self.layer.weight.data += self.adapter.data if not mode else -self.adapter.data
+            self.merged = not mode
+        return super().train(mode)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.n += 1
+        self.m = self.m + 1
+        self.late = self.n.clone()
+        self.register_buffer("new", self.n.clone())
+        return self.layer(x if self.merged else x + 1)
+
+
+@pytest.mark.parametrize("training", [(True, True), (True, False), (False, True), (False, False)])
+def test_buffers_and_what_train_does_are_as_before(training: tuple[bool, bool]) -> None:
+    _, x, y = make("mlp")
+    inner = Restless().double()
+    model = nn.Sequential(inner).train(training[0])
+    inner.train(training[1])
+    n, weight = inner.n, inner.layer.weight.detach().clone()
+    Memory(model).remember((x, y))
+    assert (model.training, inner.training) == training
+    assert inner.merged != training[1]
+    torch.testing.assert_close(inner.layer.weight, weight)
+    assert inner.n is n
+    assert (float(inner.n), float(inner.m), inner.late) == (0, 0, None)
+    assert "new" not in inner._buffers
+
+
 def test_classes_and_logits_choose_a_head() -> None:
     model, x, y = make("mlp")
     y = y % 2 + 1

@@ -64,12 +64,48 @@ def test_wrong_types_are_named() -> None:
         (lambda: Memory(model, budget="much"), ValueError, "budget must be"),
         (lambda: Memory(model).remember(3), TypeError, "data must be a DataLoader"),
         (lambda: Memory(model).remember((x, y), logits=3), TypeError, "logits must be a function"),
+        (lambda: Memory(model, params=[""]), ValueError, "no parameter or module ''"),
+        (lambda: Memory(model, params=5), TypeError, "params must be a list of names"),
         (lambda: Memory(nn.ReLU()).remember((x, y)), ValueError, "nothing to protect"),
         (lambda: Memory(nn.LSTM(12, 3).double()).remember((x, y)), TypeError, "give logits="),
     ]
     for call, kind, message in wrong:
         with pytest.raises(kind, match=message):
             call()
+
+
+def test_wrong_arguments_of_remember_are_named() -> None:
+    model, x, y = make("mlp")
+    examples = list(zip(x, y.tolist(), strict=True))
+    wrong = [
+        *((x, y, {"classes": c}, TypeError, "classes must be a list") for c in (y, [0.0, 1.5], 3, [True, False], "01")),
+        (x, y, {"generator": 3}, TypeError, r"generator must be a torch.Generator.*manual_seed"),
+        (x.numpy(), y.numpy(), {}, TypeError, r"data holds 2 NumPy arrays.*from_numpy"),
+        ({"a": x}, y.numpy(), {}, TypeError, "data holds 1 NumPy arrays"),
+        (None, None, {}, ValueError, "data holds no tensor"),
+        (x, y[0], {}, ValueError, r"first axis; found shapes \[\(\), \(6, 12\)\]"),
+    ]
+    for a, b, options, kind, message in wrong:
+        with pytest.raises(kind, match=message):
+            Memory(model, outputs="all").remember((a, b), **options)
+    for data, kind, message in [
+        ({"x": x, "y": y}, TypeError, r"data must be .*, not dict: a dictionary of inputs is the x"),
+        ("digits", TypeError, "data must be a DataLoader"),
+        (examples[:2], ValueError, "data is a list of two tuples"),
+    ]:
+        with pytest.raises(kind, match=message):
+            Memory(model).remember(data)
+    memory = Memory(model)
+    memory.remember(examples[:3])
+    assert len(memory) == 3
+    for value in (3, [x]):
+        with pytest.raises(TypeError, match="outputs returned"):
+            Memory(model, outputs=lambda f, y, value=value: value).remember((x, y))
+    for update in (3, {"0.weight": 3}):
+        with pytest.raises(TypeError, match="update must be a dictionary"):
+            memory.project(update)
+    with pytest.raises(TypeError, match="a state must be"):
+        memory.load_state_dict(5)
 
 
 @pytest.mark.parametrize("budget", [8, "5 KB"])

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from memory_models import MODELS, make, rows
-from ogd.memory import Memory, state
+from ogd.memory import BudgetExceeded, Memory, state
 
 
 def saved(path: Path, name: str = "mlp", dtype: torch.dtype = torch.float64) -> Memory:
@@ -125,6 +125,8 @@ DAMAGES = {
     "NaN": (lambda t, m: t["0.D"].fill_(float("nan")), "not finite floating-point"),
     "negative rows": (document(lambda d: first(d).update(rows=-1)), "whole number of at least 1"),
     "rows beyond the tasks": (document(lambda d: first(d).update(start=5)), "more rows than its tasks"),
+    "rows of no piece": (document(lambda d: d.update(tasks=[10**9])), "claims 1,000,000,000 rows, but row 8 is"),
+    "a gap": (document(lambda d: d.update(tasks=[9]) or [p.update(start=1) for p in d["pieces"]]), "but row 0 is"),
     "rows twice": (
         document(lambda d: d["tasks"].append(9) or d["pieces"].append(first(d))),
         "malformed|twice",
@@ -165,6 +167,16 @@ def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes | None) 
         Memory.load(tmp_path / "none.safetensors", memory.model)
 
 
+def test_folders_that_are_missing_or_no_files_are_named(tmp_path: Path) -> None:
+    memory = saved(tmp_path / "m.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*missing; make it first"):
+        memory.save(tmp_path / "missing" / "m.safetensors")
+    with pytest.raises(IsADirectoryError, match="a folder; give the path of a file, such as"):
+        memory.save(tmp_path)
+    with pytest.raises(IsADirectoryError, match=r"a folder; give the path of a file that Memory\.save wrote"):
+        Memory.load(tmp_path, memory.model)
+
+
 def test_another_model_is_told_apart(tmp_path: Path) -> None:
     memory = saved(tmp_path / "m.safetensors")
     other = nn.Sequential(nn.Linear(12, 7), nn.ReLU(), nn.Linear(7, 9)).double()
@@ -177,3 +189,14 @@ def test_another_model_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="another model"):
         target.load_state_dict(memory.state_dict())
     assert len(target) == 0
+
+
+@pytest.mark.parametrize(("budget", "message"), [(2, "8 directions"), ("1KB", "3,456 bytes")])
+def test_a_budget_holds_for_what_is_loaded(tmp_path: Path, budget: int | str, message: str) -> None:
+    memory = saved(tmp_path / "m.safetensors")
+    with pytest.raises(BudgetExceeded, match=rf"m\.safetensors: the memory would hold {message}"):
+        Memory.load(tmp_path / "m.safetensors", memory.model, budget=budget)
+    small = Memory(memory.model, budget=budget)
+    with pytest.raises(BudgetExceeded, match=message):
+        small.load_state_dict(memory.state_dict())
+    assert len(small) == 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn, optim
 
-from memory_models import MODELS, make, moved, remembered, train
+from memory_models import MODELS, make, moved, remembered, rows, train
 from ogd.benchmarks.rotated import rotate
 from ogd.benchmarks.task import labels, pixels
 from ogd.data import Dataset
@@ -106,10 +106,28 @@ def test_bfloat16_weights_are_projected_in_float32() -> None:
     assert all(u.dtype == torch.bfloat16 for u in projected.values())
     u, Pu = flat(list(update.values())), flat(list(projected.values()))
     assert (Pu - project_dense(G, u)).norm() < 1e-2 * u.norm()
-    optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
-    train(model, optimizer, x, y, 2)
-    assert all(p.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.float16, 1e-2), (torch.bfloat16, 1e-1)]
+)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_rounding_the_weights_limits_the_guarantee(seed: int, dtype: torch.dtype, bound: float) -> None:
+    cosines = []
+    for protect in (True, False):
+        model, x, y = make("mlp", seed=seed, dtype=dtype)
+        memory = Memory(model)
+        memory.remember((x, y))
+        G, before = rows(memory), flat(trainable(model))
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        if protect:
+            memory.protect(optimizer)
+        _, x, y = make("mlp", n=20, seed=seed + 10, dtype=dtype)
+        train(model, optimizer, x, y, 100)
+        step = moved(model, before)
+        cosines.append(float(((G @ step).abs() / (G.norm(dim=1) * step.norm())).max()))
+    assert cosines[0] < bound
+    assert cosines[1] > 0.1
 
 
 @pytest.mark.parametrize(("momentum", "steps", "n"), [(0.0, 200, 100), (0.9, 50, 20)])

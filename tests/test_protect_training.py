@@ -1,4 +1,4 @@
-"""Protection in the loops people write: schedulers, several optimizers, new heads, copies, endings."""
+"""Protection in the loops people write: schedulers, several optimizers, new heads, copies."""
 
 import copy
 import gc
@@ -174,24 +174,6 @@ def test_optimizers_pickle_and_models_copy_while_protected(stage: str) -> None:
         assert not free._optimizer_step_post_hooks
     train(twin, twin_optimizer, x, y, 1)
     assert memory._protections[0].optimizer() is optimizer
-
-
-def test_protection_ends() -> None:
-    memory, G, x, y = remembered("mlp")
-    before = flat(trainable(memory.model))
-    optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
-    with memory.protect(optimizer, every=50):
-        train(memory.model, optimizer, x, y, 3)
-    assert (G @ moved(memory.model, before)).abs().max() < 1e-10
-    memory.protect(optimizer, every=50)
-    assert len(memory._protections) == 1
-    train(memory.model, optimizer, x, y, 3)
-    memory.unprotect(optimizer)
-    assert (G @ moved(memory.model, before)).abs().max() < 1e-10
-    train(memory.model, optimizer, x, y, 1)
-    assert (G @ moved(memory.model, before)).abs().max() > 1e-3
-    with pytest.raises(ValueError, match="not protected by this memory"):
-        memory.unprotect(optimizer)
 
 
 def test_every_changes_when_the_projection_happens() -> None:

@@ -1,8 +1,9 @@
 """Data → the examples to remember: some drawn uniformly from a loader, a data set or tensors, in chunks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
@@ -28,6 +29,7 @@ def draw(data: object, count: int | None, generator: Generator, chunk_size: int)
 
 def _draw(data: object, count: int | None, generator: Generator, chunk_size: int) -> Iterator[Chunk]:
     if isinstance(data, tuple | list) and len(data) == 2:
+        _check_pair(data)
         yield from _of_tensors(data[0], data[1], count, generator, chunk_size)
     elif isinstance(data, DataLoader):
         if count is None:
@@ -38,18 +40,22 @@ def _draw(data: object, count: int | None, generator: Generator, chunk_size: int
             yield from _of_batches(data, count, generator, chunk_size)
     elif isinstance(data, IterableDataset):
         yield from _draw(DataLoader(data, chunk_size), count, generator, chunk_size)
-    elif isinstance(data, Dataset) or (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
+    elif isinstance(data, Dataset) or _is_indexed(data):
         yield from _of_dataset(data, count, generator, chunk_size, None)
     else:
-        raise TypeError(f"data must be a DataLoader, a Dataset or a pair of tensors (x, y), not {type(data).__name__}")
+        hint = ": a dictionary of inputs is the x of a pair (x, y)" if isinstance(data, Mapping) else ""
+        kinds = "a DataLoader, a Dataset or a pair of tensors (x, y)"
+        raise TypeError(f"data must be {kinds}, not {type(data).__name__}{hint}")
 
 
 def length(tree: Any) -> int:
     """The number of examples in a batch: the common first axis of all its tensors."""
-    sizes = {len(t) if t.ndim else -1 for t in pytree.tree_leaves(tree) if isinstance(t, Tensor)}
-    if len(sizes) != 1 or -1 in sizes:
-        raise ValueError(f"the tensors of a batch must share their first axis; found lengths {sorted(sizes)}")
-    return sizes.pop()
+    shapes = sorted({tuple(t.shape) for t in pytree.tree_leaves(tree) if isinstance(t, Tensor)})
+    if not shapes:
+        raise ValueError("data holds no tensor: examples must be tensors, or tuples, lists and dicts of them")
+    if () in shapes or len({shape[0] for shape in shapes}) > 1:
+        raise ValueError(f"the tensors of a batch must share their first axis; found shapes {shapes}")
+    return int(shapes[0][0])
 
 
 def take(tree: Any, rows: Any) -> Any:
@@ -60,6 +66,21 @@ def take(tree: Any, rows: Any) -> Any:
 def as_pair(batch: Any) -> Chunk:
     """A loader's batch as (x, y); a batch of anything but two parts is all x."""
     return (batch[0], batch[1]) if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
+
+
+def _check_pair(data: tuple[Any, ...] | list[Any]) -> None:
+    if isinstance(data, list) and all(isinstance(part, tuple | list) for part in data):
+        raise ValueError(
+            "data is a list of two tuples, which may be two examples or x and y: give two examples as stacked "
+            "tensors (x, y), and nested x and y as a tuple (x, y)"
+        )
+    if strange := [leaf for leaf in pytree.tree_leaves(data) if isinstance(leaf, np.ndarray)]:
+        raise TypeError(f"data holds {len(strange)} NumPy arrays: give tensors, torch.from_numpy(array)")
+
+
+def _is_indexed(data: object) -> bool:
+    """Whether data is a sequence of examples, without being called a Dataset."""
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping | str | bytes)
 
 
 def _choose(size: int, count: int | None, generator: Generator) -> Tensor:

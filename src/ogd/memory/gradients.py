@@ -7,24 +7,24 @@ checked, and what fails is differentiated example by example (torch.func, or a l
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.modules.module import _global_forward_hooks
 from torch.utils import _pytree as pytree
 
 from ogd.memory.blocks import Dense, Factored
 from ogd.memory.examples import Chunk, length, take
+from ogd.memory.graph import check_visible, uses_of
 from ogd.memory.layers import rule_of
 from ogd.memory.outputs import Chosen, check_labels
-from ogd.memory.per_example import per_example
+from ogd.memory.per_example import CHUNK_BYTES, per_example
 from ogd.memory.store import Piece
 
 Params = Mapping[str, Tensor]
-CHUNK_BYTES = 2**28  # what a chunk of examples may keep for its backward passes
 CHUNK_MOST = 256
 
 
@@ -71,7 +71,8 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     B = length((x, y))
     if f.ndim != 2 or f.shape[0] != B:
         raise ValueError(f"outputs must have shape ({B},) or ({B}, k) for {B} examples, not {tuple(f.shape)}")
-    uses = _uses(f)
+    check_visible(f, chosen.model, params)
+    uses = uses_of(f)
     names = {id(p): name for name, p in params.items()}
     layers = {m: c[0] for m, c in calls.items() if len(c) == 1 and _alone(m, c[0], uses, names, B)}
     pieces = _read_layers(f, layers, names)
@@ -79,6 +80,8 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
     if rest:
         pieces += [Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()]
+    if not pieces:
+        raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
     return pieces, f.numel()
 
 
@@ -121,28 +124,6 @@ def check_finite(pieces: Sequence[Piece]) -> None:
             )
 
 
-@contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode with gradients; modes and random state are as before afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    devices = {p.device for p in model.parameters()}
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        for kind in {d.type for d in devices}:
-            stack.enter_context(torch.autocast(kind, enabled=False))
-        if any(isinstance(module, nn.RNNBase) for module, _ in modes):
-            # cuDNN's recurrent layers cannot go backward in evaluation mode
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        try:
-            model.eval()
-            yield
-        finally:
-            for module, training in modes:
-                module.training = training
-
-
 def _watch(model: nn.Module) -> tuple[dict[nn.Module, list[_Call]], list[Any]]:
     calls: dict[nn.Module, list[_Call]] = {}
 
@@ -151,25 +132,9 @@ def _watch(model: nn.Module) -> tuple[dict[nn.Module, list[_Call]], list[Any]]:
         if isinstance(out, Tensor) and out.grad_fn is not None and args:
             seen.append(_Call(args[0], out))
 
-    layers = [layer for layer in model.modules() if rule_of(layer)]
-    # first in the queue, so that other hooks cannot have replaced the output
+    # first in the queue, so that other hooks cannot have replaced the output; those for all modules come before
+    layers = [] if _global_forward_hooks else [layer for layer in model.modules() if rule_of(layer)]
     return calls, [layer.register_forward_hook(hook, prepend=True) for layer in layers]
-
-
-def _uses(f: Tensor) -> Counter[int]:
-    """How many operations of the graph of f use each leaf, by id."""
-    uses: Counter[int] = Counter()
-    seen, queue = {f.grad_fn}, [f.grad_fn]
-    while queue:
-        node = queue.pop()
-        for after, _ in node.next_functions if node else ():
-            leaf = getattr(after, "variable", None)
-            if leaf is not None:
-                uses[id(leaf)] += 1
-            elif after not in seen:
-                seen.add(after)
-                queue.append(after)
-    return uses
 
 
 def _alone(layer: nn.Module, call: _Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:

@@ -53,7 +53,9 @@ def rule_of(layer: nn.Module) -> Rule | None:
     own_weight = isinstance(layer._parameters.get("weight"), nn.Parameter)
     # a grouped convolution has so few weights that dense is smaller but for maps of very few positions
     grouped = getattr(layer, "groups", 1) > 1
-    return rule if own_weight and not grouped else None
+    # a forward put on the layer itself may compute anything
+    own_forward = "forward" in vars(layer)
+    return rule if own_weight and not grouped and not own_forward else None
 
 
 def _positions(x: Tensor) -> Tensor:

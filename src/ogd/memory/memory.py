@@ -9,22 +9,24 @@ from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from ogd.memory import state
-from ogd.memory.budget import Budget
+from ogd.memory.budget import Budget, BudgetExceeded
+from ogd.memory.checks import check_options, check_task, check_update
 from ogd.memory.examples import draw
-from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather, undisturbed
-from ogd.memory.outputs import Chosen, Logits, Outputs, check_classes, check_outputs
+from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather
+from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
-from ogd.memory.projection import cutoff, whitener
 from ogd.memory.projector import Projector, projector_of
 from ogd.memory.protect import Protection, check_protectable
 from ogd.memory.store import Store
+from ogd.memory.undisturbed import undisturbed
 
 
 class Memory:
     """Gradients of a model's outputs on finished tasks, and the protection of those outputs from training.
 
     Empty at first: it protects nothing until a task is remembered. From then on each step of a protected
-    optimizer moves the weights only where, to first order, no remembered output changes.
+    optimizer moves the weights only where, to first order, no remembered output changes. In bfloat16 that
+    holds only to its rounding of the weights after each step, a hundredth or more of the way they move.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -61,14 +63,7 @@ class Memory:
         budget: int | str | None = None,
         chunk_size: int | None = None,
     ):
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"model must be an nn.Module, not {type(model).__name__}")
-        for name, value in (("per_task", per_task), ("chunk_size", chunk_size)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise ValueError(f"{name} must be a whole number, 1 or more, or None, not {value!r}")
-        check_outputs(outputs)
-        if logits is not None and not callable(logits):
-            raise TypeError(f"logits must be a function (model, x) → tensor, not {logits!r}")
+        check_options(model, per_task, outputs, logits, chunk_size)
         self.model, self.per_task, self.chunk_size = model, per_task, chunk_size
         self.outputs, self.logits = outputs, logits
         self.budget = Budget.parse(budget)
@@ -99,8 +94,7 @@ class Memory:
     @property
     def rank(self) -> int:
         """The number of independent directions among the stored ones."""
-        K = self.store.gram(self.store.shapes)
-        return len(whitener(K, cutoff(len(K), torch.float64)))
+        return self.store.rank
 
     def __repr__(self) -> str:
         params = self.parameters.trainable()
@@ -131,9 +125,7 @@ class Memory:
             logits: a function (model, x) → logits for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
-        check_classes(classes)
-        if logits is not None and not callable(logits):
-            raise TypeError(f"logits must be a function (model, x) → tensor, not {logits!r}")
+        check_task(classes, logits, generator)
         check_model(self.model)
         params = self.parameters.trainable()
         if not params:
@@ -167,7 +159,7 @@ class Memory:
         if not self.parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
         self.settle()
-        protection = Protection(optimizer, every, self._projector_among, self._settle_others)
+        protection = Protection(optimizer, every, self._projector_among, lambda p: p.settle_others(self._protections))
         self._protections.append(protection)
         return protection
 
@@ -198,11 +190,7 @@ class Memory:
             >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
             {'weight': tensor([[0., 4.]])}
         """
-        known = {name: p.shape for name, p in self.model.named_parameters()}
-        for name, u in update.items():
-            if u.shape != known.get(name):
-                wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
-                raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
+        check_update(update, self.model)
         result = {name: u.detach().clone() for name, u in update.items()}
         protected = {name: u for name, u in result.items() if name in self.parameters}
         projector = projector_of(self.store, protected)
@@ -214,11 +202,12 @@ class Memory:
     def state_dict(self) -> dict[str, Any]:
         """Everything stored, as plain values and tensors. What is pending is projected first."""
         self.settle()
-        return state.to_dict(self.store, self._options())
+        return state.to_dict(self.store, state.saved_options(self))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
         store = state.from_dict(stored, self.model)
+        self.budget.check(len(store), store.nbytes)
         self.settle()
         self._replace(store)
 
@@ -238,18 +227,14 @@ class Memory:
             memory = cls(model, **state.options(stored, options))
             memory.load_state_dict(stored)
         except ValueError as error:
-            raise ValueError(f"{os.fspath(path)}: {error}") from error
+            kind = BudgetExceeded if isinstance(error, BudgetExceeded) else ValueError
+            raise kind(f"{os.fspath(path)}: {error}") from error
         return memory
 
-    def _options(self) -> dict[str, Any]:
-        return {
-            "per_task": self.per_task,
-            "outputs": None if callable(self.outputs) else self.outputs,
-            "logits": self.logits is not None,
-            "params": self.parameters.wanted,
-            "budget": [self.budget.directions, self.budget.nbytes],
-            "chunk_size": self.chunk_size,
-        }
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, which protect no optimizer; what is pending is projected first."""
+        self.settle()
+        return {**vars(self), "_protections": []}
 
     def _replace(self, store: Store) -> None:
         self.store = store
@@ -260,9 +245,3 @@ class Memory:
         params = self.parameters.among(tensors)
         projector = projector_of(self.store, params)
         return None if projector is None else (projector, [params[name] for name in projector.names])
-
-    def _settle_others(self, protection: Protection) -> None:
-        """A window of steps must not begin on weights that another protection is about to correct."""
-        for other in self._protections:
-            if other is not protection and other.pending and other.shares(protection):
-                other.settle()

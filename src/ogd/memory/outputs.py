@@ -32,6 +32,8 @@ class Chosen(nn.Module):
     def choose(self, f: Tensor, y: Any) -> Tensor:
         if callable(self.outputs):
             f = self.outputs(f, y)
+            if not isinstance(f, Tensor):
+                raise TypeError(f"outputs returned {type(f).__name__}: it must be a function (logits, y) → tensor")
             return f.unsqueeze(1) if f.ndim == 1 else f
         if self.outputs == "true":
             return f.gather(1, y.long().unsqueeze(1))
@@ -49,18 +51,6 @@ class Chosen(nn.Module):
         largest = max([*(self.classes or []), *([int(y.max())] if self.outputs == "true" else [])], default=0)
         if largest >= C:
             raise ValueError(f"the model has {C} logits: a label or class of {largest} is out of range")
-
-
-def check_outputs(outputs: object) -> None:
-    if not (callable(outputs) or outputs in ("true", "mean", "all")):
-        raise ValueError(
-            f'outputs must be "true", "mean", "all" or a function (logits, y) → (B,) or (B, k), not {outputs!r}'
-        )
-
-
-def check_classes(classes: Sequence[int] | None) -> None:
-    if classes is not None and (not len(classes) or min(classes) < 0 or len(set(classes)) < len(classes)):
-        raise ValueError(f"classes must be different logit indices, one at least, none negative, not {classes}")
 
 
 def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> None:

@@ -24,8 +24,8 @@ class Parameters:
         return {name: p for name, p in self.model.named_parameters() if id(p) in ids and name in self}
 
     def _names(self, wanted: Iterable[str | nn.Parameter]) -> list[str]:
-        if isinstance(wanted, str | Tensor):
-            raise TypeError("params must be a list of names, prefixes or parameters, not a single one")
+        if isinstance(wanted, str | Tensor) or not isinstance(wanted, Iterable):
+            raise TypeError(f"params must be a list of names, prefixes or parameters, not one {type(wanted).__name__}")
         known = dict(self.model.named_parameters())
         by_id = {id(p): name for name, p in known.items()}
         names = [by_id.get(id(w)) if isinstance(w, Tensor) else w for w in wanted]
@@ -35,6 +35,6 @@ class Parameters:
             modules = dict(self.model.named_modules())
             if name is None:
                 raise ValueError("params holds a tensor that is not a parameter of the model")
-            if name not in known and name not in modules:
+            if not name or (name not in known and name not in modules):
                 raise ValueError(f"params: the model has no parameter or module {name!r}; it has {list(known)}")
         return [name for name in names if name is not None]

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from ogd.memory.examples import length, take
 from ogd.memory.outputs import Chosen
 
-CHUNK_BYTES = 2**28  # what the gradients of a chunk may take at a time
+CHUNK_BYTES = 2**28  # what a chunk of examples may take at a time, kept for its backward passes or as gradients
 
 
 def per_example(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any, k: int) -> dict[str, Tensor]:

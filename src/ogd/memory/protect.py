@@ -59,6 +59,8 @@ class Protection:
 
     def unprotect(self) -> None:
         """Project what is pending and leave the optimizer alone from now on."""
+        if not self._handles:  # ended before: the optimizer may be under another protection by now
+            return
         self.settle()
         for handle in self._handles:
             handle.remove()
@@ -72,8 +74,12 @@ class Protection:
         self.settle()
         self._seen = []
 
-    def shares(self, other: "Protection") -> bool:
-        return not {id(p) for p in self._params}.isdisjoint(id(p) for p in other._params)
+    def settle_others(self, protections: Iterable["Protection"]) -> None:
+        """A window of steps must not begin on weights that another protection is about to correct."""
+        ours = {id(p) for p in self._params}
+        for other in protections:
+            if other is not self and other.pending and not ours.isdisjoint(id(p) for p in other._params):
+                other.settle()
 
     def __enter__(self) -> Self:
         return self
@@ -84,7 +90,9 @@ class Protection:
         self.unprotect()
 
     def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
-        params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        held = (p for group in optimizer.param_groups for p in group["params"])
+        # an optimizer moves whatever has a gradient, be it frozen by now
+        params = [p for p in held if p.requires_grad or p.grad is not None]
         seen = [(id(p), p.dtype, p.device) for p in params]
         if seen != self._seen:
             self.settle()

@@ -9,7 +9,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from ogd.memory.blocks import Block, Dense, Factored
 from ogd.memory.budget import Budget
 from ogd.memory.store import Piece, Store
+
+if TYPE_CHECKING:
+    from ogd.memory.memory import Memory
 
 FORMAT = "ogd.memory"  # the one key of the metadata: with two, a file would not be the same twice
 VERSION = 1
@@ -48,6 +51,8 @@ def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
     """The store of a state, or a ValueError that says what does not fit the model or itself."""
+    if not isinstance(stored, Mapping):
+        raise TypeError(f"a state must be what Memory.state_dict returned, not {type(stored).__name__}")
     if stored.get("version") != VERSION:
         raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
     try:
@@ -64,7 +69,20 @@ def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
     if any(piece.stop > sum(tasks) for piece in pieces):
         raise ValueError("the state has more rows than its tasks")
     _check_overlap(pieces)
+    _check_complete(pieces, sum(tasks))
     return Store(pieces, tasks, shapes)
+
+
+def saved_options(memory: "Memory") -> dict[str, Any]:
+    """The options of a memory as JSON values; of functions only that they were there."""
+    return {
+        "per_task": memory.per_task,
+        "outputs": None if callable(memory.outputs) else memory.outputs,
+        "logits": memory.logits is not None,
+        "params": memory.parameters.wanted,
+        "budget": [memory.budget.directions, memory.budget.nbytes],
+        "chunk_size": memory.chunk_size,
+    }
 
 
 def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +112,10 @@ def _are_options(saved: Mapping[str, Any]) -> bool:
 def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a temporary file beside it and put it in place: a reader sees the old file or the new one."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder; give the path of a file, such as {path / 'memory.safetensors'}")
     tensors = {key: t.contiguous().cpu() for key, t in stored["tensors"].items()}
     document = json.dumps({key: value for key, value in stored.items() if key != "tensors"})
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -108,6 +130,8 @@ def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The state in a file, not yet checked against a model."""
     name = os.fspath(path)
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{name}: a folder; give the path of a file that Memory.save wrote")
     if not Path(path).is_file():
         raise FileNotFoundError(f"{name}: no such file")
     try:
@@ -178,6 +202,17 @@ def _check_overlap(pieces: list[Piece]) -> None:
         if start < ends.get(name, 0):
             raise ValueError(f"the state stores rows of {name} twice")
         ends[name] = stop
+
+
+def _check_complete(pieces: list[Piece], n: int) -> None:
+    """Each row must be stored for some parameter: one that is not would count and protect nothing."""
+    end = 0
+    for start, stop in sorted((piece.start, piece.stop) for piece in pieces):
+        if start > end:
+            break
+        end = max(end, stop)
+    if end < n:
+        raise ValueError(f"the state claims {n:,} rows, but row {end:,} is stored for no parameter")
 
 
 def _whole(value: object, least: int) -> int:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Block
-from ogd.memory.projection import extend
+from ogd.memory.projection import cutoff, extend, whitener
 
 Shapes = Mapping[str, torch.Size]
 
@@ -97,6 +97,11 @@ class Store:
     @property
     def nbytes(self) -> int:
         return sum(piece.block.nbytes for piece in self.pieces)
+
+    @property
+    def rank(self) -> int:
+        K = self.gram(self.shapes)
+        return len(whitener(K, cutoff(len(K), torch.float64)))
 
     def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes) -> "Store":
         """This store and another task; K of the old rows is kept."""

@@ -1,0 +1,56 @@
+"""What callers hand to `Memory` is what it says it takes, or an error names the argument and what would be right."""
+
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+
+from torch import Generator, Tensor, nn
+
+
+def check_options(model: object, per_task: object, outputs: object, logits: object, chunk_size: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be an nn.Module, not {type(model).__name__}")
+    for name, value in (("per_task", per_task), ("chunk_size", chunk_size)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ValueError(f"{name} must be a whole number, 1 or more, or None, not {value!r}")
+    if not (callable(outputs) or outputs in ("true", "mean", "all")):
+        raise ValueError(
+            f'outputs must be "true", "mean", "all" or a function (logits, y) → (B,) or (B, k), not {outputs!r}'
+        )
+    _check_logits(logits)
+
+
+def check_task(classes: object, logits: object, generator: object) -> None:
+    if classes is not None:
+        _check_classes(classes)
+    _check_logits(logits)
+    if generator is not None and not isinstance(generator, Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, not {type(generator).__name__}: for a seed give "
+            "torch.Generator().manual_seed(seed)"
+        )
+
+
+def check_update(update: object, model: nn.Module) -> None:
+    if not isinstance(update, Mapping) or not all(isinstance(u, Tensor) for u in update.values()):
+        raise TypeError("update must be a dictionary from names of parameters to tensors")
+    known = {name: p.shape for name, p in model.named_parameters()}
+    for name, u in update.items():
+        if u.shape != known.get(name):
+            wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
+            raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
+
+
+def _check_logits(logits: object) -> None:
+    if logits is not None and not callable(logits):
+        raise TypeError(f"logits must be a function (model, x) → tensor, not {logits!r}")
+
+
+def _check_classes(classes: object) -> None:
+    if not isinstance(classes, Sequence) or not all(_is_whole(c) for c in classes):
+        raise TypeError(f"classes must be a list of whole numbers, such as [0, 1], not {classes!r}")
+    if not classes or min(classes) < 0 or len(set(classes)) < len(classes):
+        raise ValueError(f"classes must be different logit indices, one at least, none negative, not {classes}")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -1,0 +1,77 @@
+"""What the autograd graph of the outputs shows: which parameters are used, how often, and whether that is all."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+
+def nodes_of(f: Tensor) -> Iterator[Any]:
+    """Every node of the graph of f, once."""
+    seen, queue = {f.grad_fn}, [f.grad_fn]
+    while queue:
+        node = queue.pop()
+        if node is not None:
+            yield node
+            new = {after for after, _ in node.next_functions if after is not None} - seen
+            seen |= new
+            queue += new
+
+
+def uses_of(f: Tensor) -> Counter[int]:
+    """How many operations of the graph of f use each leaf, by id."""
+    leaves = (getattr(after, "variable", None) for node in nodes_of(f) for after, _ in node.next_functions)
+    return Counter(id(leaf) for leaf in leaves if leaf is not None)
+
+
+def check_visible(f: Tensor, model: nn.Module, params: Mapping[str, Tensor]) -> None:
+    """Raise if backward() gives parameters a gradient that the graph does not show.
+
+    Only a node written in Python can hide one: it may differentiate something else inside its backward.
+    """
+    if not any(isinstance(node, FunctionCtx) for node in nodes_of(f)):
+        return
+    with _no_gradients(model):
+        f.sum().backward(retain_graph=True)
+        real = [p.grad for p in params.values()]
+    shown: Sequence[Tensor | None]
+    try:
+        shown = torch.autograd.grad(f.sum(), list(params.values()), retain_graph=True, allow_unused=True)
+    except RuntimeError:  # reentrant checkpointing refuses; whatever else is wrong backward() has raised
+        shown = [None] * len(real)
+    hidden = [name for name, r, s in zip(params, real, shown, strict=True) if r is not None and not _same(r, s)]
+    if hidden:
+        raise ValueError(
+            f"gradients of {', '.join(hidden)} are hidden from the autograd graph, by reentrant checkpointing or "
+            "another autograd.Function that differentiates inside its backward, so they cannot be read example by "
+            "example: use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+        )
+
+
+def _same(real: Tensor, shown: Tensor | None) -> bool:
+    if shown is None:
+        return False
+    real, shown = (t.to_dense() if t.is_sparse else t for t in (real, shown))
+    slack = torch.finfo(real.dtype).eps ** 0.5 * real.abs().amax() if real.numel() else real.sum()
+    return bool(((real - shown).abs() <= slack).all() | ~real.isfinite().all())  # NaN is found later
+
+
+@contextmanager
+def _no_gradients(model: nn.Module) -> Iterator[None]:
+    """Gradients are None and hooks on them silent; both are as before afterwards."""
+    kept = [(p, p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
+    try:
+        for p, _, hooks in kept:
+            p.grad = None
+            if hooks:
+                p._post_accumulate_grad_hooks.clear()  # in place: autograd holds the dictionary itself
+        yield
+    finally:
+        for p, grad, hooks in kept:
+            p.grad = grad
+            if hooks:
+                p._post_accumulate_grad_hooks.update(hooks)

@@ -1,0 +1,57 @@
+"""A model is borrowed to be differentiated, and given back as it was."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode with gradients; modes, buffers and random state are as before afterwards."""
+    devices = {p.device for p in model.parameters()}
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for kind in {d.type for d in devices}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            # cuDNN's recurrent layers cannot go backward in evaluation mode
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        stack.enter_context(_same_buffers(model))
+        stack.enter_context(_evaluation(model))
+        yield
+
+
+@contextmanager
+def _evaluation(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module, training in modes:  # parents first; by train(), which a module may have made do more
+            if module.training != training:
+                module.train(training)
+        for module, training in modes:  # and some make it do less
+            module.training = training
+
+
+@contextmanager
+def _same_buffers(model: nn.Module) -> Iterator[None]:
+    kept = [
+        (module._buffers, {name: (b, None if b is None else b.detach().clone()) for name, b in module._buffers.items()})
+        for module in model.modules()
+    ]
+    try:
+        yield
+    finally:
+        for buffers, before in kept:
+            buffers.clear()
+            for name, (buffer, value) in before.items():
+                buffers[name] = buffer
+                if buffer is not None and value is not None and not torch.equal(buffer, value):
+                    with torch.no_grad():
+                        buffer.copy_(value)

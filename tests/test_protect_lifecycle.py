@@ -1,0 +1,91 @@
+"""What may happen to a protection and what it protects: freezing, remembering midway, endings, copies."""
+
+import copy
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import optim
+from torch.nn import functional
+
+from memory_models import moved, remembered, rows, train
+from ogd.memory import Memory
+from reference import flat, logit_gradients, trainable
+
+
+def test_a_parameter_that_still_moves_when_frozen_stays_protected() -> None:
+    memory, G, x, y = remembered("mlp")
+    model = memory.model
+    optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    memory.protect(optimizer)
+    train(model, optimizer, x, y, 3)
+    model[2].weight.requires_grad_(False)
+    before, frozen = flat(list(model.parameters())), model[2].weight.clone()
+    for _ in range(4):
+        optimizer.zero_grad(set_to_none=False)
+        functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    assert not torch.equal(model[2].weight, frozen)
+    assert (G @ (flat(list(model.parameters())) - before)).abs().max() < 1e-10
+
+
+def test_gradients_are_remembered_at_settled_weights() -> None:
+    memory, G, x, y = remembered("mlp")
+    model = memory.model
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    protection = memory.protect(optimizer, every=7)
+    before = flat(list(model.parameters()))
+    train(model, optimizer, x, y, 3)
+    assert protection.pending == 3
+    memory.remember((x, y))
+    assert protection.pending == 0
+    assert (G @ (flat(list(model.parameters())) - before)).abs().max() < 1e-10
+    torch.testing.assert_close(rows(memory), torch.cat([G, logit_gradients(model, x, y)]))
+
+
+def test_protection_ends() -> None:
+    memory, G, x, y = remembered("mlp")
+    before = flat(trainable(memory.model))
+    optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
+    with memory.protect(optimizer, every=50):
+        train(memory.model, optimizer, x, y, 3)
+    assert (G @ moved(memory.model, before)).abs().max() < 1e-10
+    memory.protect(optimizer, every=50)
+    assert len(memory._protections) == 1
+    train(memory.model, optimizer, x, y, 3)
+    memory.unprotect(optimizer)
+    assert (G @ moved(memory.model, before)).abs().max() < 1e-10
+    train(memory.model, optimizer, x, y, 1)
+    assert (G @ moved(memory.model, before)).abs().max() > 1e-3
+    with pytest.raises(ValueError, match="not protected by this memory"):
+        memory.unprotect(optimizer)
+
+
+def test_a_protection_that_has_ended_does_not_end_the_next() -> None:
+    memory, G, x, y = remembered("mlp")
+    optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
+    with memory.protect(optimizer):
+        memory.unprotect(optimizer)
+        memory.protect(optimizer, every=5)
+    with pytest.raises(ValueError, match="protected already"):
+        memory.protect(optimizer)
+    before = flat(list(memory.model.parameters()))
+    train(memory.model, optimizer, x, y, 5)
+    assert (G @ (flat(list(memory.model.parameters())) - before)).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda memory: pickle.loads(pickle.dumps(memory))])
+def test_a_copy_of_a_memory_protects_no_optimizer(copied: Callable[[Memory], Memory]) -> None:
+    memory, _, x, y = remembered("mlp")
+    optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
+    protection = memory.protect(optimizer, every=5)
+    train(memory.model, optimizer, x, y, 2)
+    twin = copied(memory)
+    assert torch.equal(rows(twin), rows(memory))
+    assert torch.equal(flat(list(twin.model.parameters())), flat(list(memory.model.parameters())))
+    twin.unprotect()
+    with pytest.raises(ValueError, match="protected already"):
+        memory.protect(optimizer)
+    assert protection.active
+    twin.protect(optim.SGD(twin.model.parameters(), lr=0.1))
