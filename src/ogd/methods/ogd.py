@@ -42,7 +42,7 @@ class OGD(Method):
         self.seed, self.tasks = seed, 0
         self.blocks: list[Factored] = []  # one a layer, A (R, n, in) and D (R, n, out)
         self.K = torch.empty(len(model.runs), 0, 0, dtype=torch.float64)  # (R, n, n)
-        self.whiteners: list[Tensor] = []  # W (rank, n) of each run, K⁺ = Wᵀ W
+        self.whiteners = torch.empty(len(model.runs), 0, 0)  # W (R, rank, n), K⁺ = Wᵀ W
         self.projecting: Implicit | Explicit | None = None
 
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
@@ -62,7 +62,7 @@ class OGD(Method):
             self.K = corner
         self.blocks = [block.laid_out() for block in new]
         dtype = model.layers[0][0].dtype
-        self.whiteners = list(whitener(self.K, cutoff(self.K.shape[-1], dtype)).to(dtype))
+        self.whiteners = whitener(self.K, cutoff(self.K.shape[-1], dtype)).to(dtype)
 
     def network(self, model: StackedMLP) -> Network:
         if not self.blocks:

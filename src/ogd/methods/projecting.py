@@ -21,13 +21,14 @@ import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Factored
+from ogd.memory.projection import coefficients
 from ogd.models import Factors, StackedMLP
 
 
 class Implicit:
     """Stands in for the stack during one task; `settle` folds Gᵀα into its weights."""
 
-    def __init__(self, model: StackedMLP, blocks: Sequence[Factored], whiteners: Sequence[Tensor]) -> None:
+    def __init__(self, model: StackedMLP, blocks: Sequence[Factored], whiteners: Tensor) -> None:
         self.model, self.blocks, self.whiteners = model, blocks, whiteners
         self.alpha = torch.zeros(len(model.runs), blocks[0].n, dtype=model.layers[0][0].dtype)  # (R, n)
         self.velocity = torch.zeros_like(self.alpha)
@@ -102,7 +103,7 @@ class Implicit:
 class Explicit:
     """Projects the displacement of a stack's weights every k steps."""
 
-    def __init__(self, model: StackedMLP, blocks: Sequence[Factored], whiteners: Sequence[Tensor], every: int) -> None:
+    def __init__(self, model: StackedMLP, blocks: Sequence[Factored], whiteners: Tensor, every: int) -> None:
         self.model, self.blocks, self.whiteners, self.every = model, blocks, whiteners, every
         self.parameters = [w for layer in model.layers for w in layer]
         self.anchor = [w.detach().clone() for w in self.parameters]
@@ -132,6 +133,6 @@ class Explicit:
         """From the weights take Gᵀ K⁺ G u, given −u."""
         pairs = zip(opposite[::2], opposite[1::2], strict=True)
         s = torch.stack([block.overlap(pair) for block, pair in zip(self.blocks, pairs, strict=True)]).sum(0)
-        c = torch.stack([W.mT @ (W @ row) for W, row in zip(self.whiteners, s, strict=True)])  # (R, n)
+        c = coefficients(self.whiteners, s)  # (R, n)
         for layer, block in zip(model.layers, self.blocks, strict=True):
             block.add_combination(layer, c)
