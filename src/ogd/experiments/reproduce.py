@@ -1,35 +1,27 @@
-"""Experiments of the paper → their records, as far as there are methods for them."""
+"""Experiments → their records."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ogd import catalogue
 from ogd.data import Dataset
-from ogd.experiments import runner
-from ogd.experiments.paper import EXPERIMENTS, Experiment, Row, quick
+from ogd.experiments import EXPERIMENTS, quick, runner
+from ogd.experiments.experiment import Experiment, Row
 from ogd.records import Request, RunRecord, resolve
 from ogd.records.request import at_least
 
 Answers = list[tuple[Row, list[list[RunRecord]]]]  # for each row, one list of runs a setting
 
 
-def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> tuple[list[Experiment], list[str]]:
-    """Return the experiments of these names and the names of those that no method here can run; `all` is every one."""
+def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Experiment]:
+    """Return the experiments of these names, `all` being every one, with so many runs unless `runs` is None."""
     for name in names:
         catalogue.check_name("names", name, [*EXPERIMENTS, "all"])
     at_least(1, optional=("runs",), runs=runs)
-    wanted = list(EXPERIMENTS) if "all" in names else list(dict.fromkeys(names))
-    chosen, missing = [], []
-    for name in wanted:
-        experiment = quick(EXPERIMENTS[name]) if quickly else EXPERIMENTS[name]
-        rows = tuple(row for row in experiment.rows if row.method in catalogue.METHODS)
-        if rows:
-            chosen.append(experiment.with_rows(rows, runs))
-        else:
-            missing.append(name)
-    if not chosen:
-        raise ValueError(f"names: this version has no method for {', '.join(missing)}")
-    return chosen, missing
+    wanted = EXPERIMENTS if "all" in names else dict.fromkeys(names)
+    chosen = [quick(EXPERIMENTS[name]) if quickly else EXPERIMENTS[name] for name in wanted]
+    return [replace(experiment, runs=runs or experiment.runs) for experiment in chosen]
 
 
 def perform(

@@ -10,12 +10,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from ogd.experiments.paper import Experiment, Row
+from ogd.experiments.experiment import Experiment, Row
 from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
 from ogd.records.speed import Ratio
 from ogd.records.tuning import Tuning
 
 Array = npt.NDArray[np.float64]
+MEANINGS = {
+    "final": "on each task after the last",
+    "first": "on task 1 after the last task",
+    "average": "averaged over the tasks after the last",
+}
 WIDE = Console(width=10_000).options  # for measuring
 
 
@@ -84,7 +89,7 @@ def comparison(experiment: Experiment, answers: Sequence[tuple[Row, list[list[Ru
                 ("", "difference", *map(signed, values.mean(0) - paper)),
             ]
         groups.append(tuple(lines))
-    what = "on each task after the last" if averaged else "on task 1 after the last task"
+    what = MEANINGS[experiment.value]
     runs = f"{experiment.runs} run" + ("s" if experiment.runs > 1 else "")
     caption = f"Accuracy (%) {what}, mean ± sample std over {runs}; {experiment.profile}."
     return Table(f"{experiment.where}. {experiment.title}", caption, columns, tuple(groups))
@@ -160,4 +165,6 @@ def _values(experiment: Experiment, found: list[list[RunRecord]]) -> Array:
     """Return percentages (runs, columns)."""
     if experiment.value == "final":
         return 100 * final_accuracy(matrices(found[0]))
+    if experiment.value == "average":
+        return 100 * np.stack([average_accuracy(matrices(records)) for records in found], 1)
     return 100 * np.stack([final_accuracy(matrices(records))[:, 0] for records in found], 1)
