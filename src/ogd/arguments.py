@@ -49,6 +49,7 @@ def add_run(sub: Parser) -> None:
             metavar="|".join(option.choices) if option.choices else "N",
             help=f"{', '.join(methods)}: {option.help}{default}",
         )
+    add_crew(sub)
     add_output(sub)
 
 
@@ -99,6 +100,7 @@ def add_reproduce(sub: Parser) -> None:
     sub.add_argument("--quick", action="store_true", help="1/5 of the epochs at 5 × the learning rate, 2 runs")
     sub.add_argument("--runs", type=int, metavar="N", help="how many runs (default: the paper's number)")
     sub.add_argument("--seed", type=int, metavar="N", default=0, help="run r draws from (seed, r) alone")
+    add_crew(sub)
     add_output(sub)
 
 
@@ -121,6 +123,15 @@ def add_bench(sub: Parser) -> None:
     forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
 
 
+def add_crew(sub: Parser) -> None:
+    group = sub.add_argument_group("who works")
+    group.add_argument("--jobs", type=int, metavar="N", help="units at once (default: one a core)")
+    group.add_argument(
+        "--backend", metavar="NAME", default="processes", help="processes of this machine, or dask, or ray"
+    )
+    group.add_argument("--address", help="dask, ray: where its cluster is (default: a cluster of this machine)")
+
+
 def add_output(sub: Parser) -> None:
     group = sub.add_argument_group("what comes out")
     group.add_argument(
@@ -130,7 +141,6 @@ def add_output(sub: Parser) -> None:
         metavar="DIR",
         help="folder of records; what it holds is not run again",
     )
-    group.add_argument("--jobs", type=int, metavar="N", help="processes (default: one a core)")
     forms = group.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print the records as JSON instead of a table")
     forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")

@@ -7,13 +7,16 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ogd import catalogue
 from ogd.arguments import Help, Parser, add_bench, add_reproduce, add_run, add_tune, fail, method_options
 from ogd.experiments import EXPERIMENTS
 from ogd.records.record import RunRecord, to_json
 from ogd.version import __version__
+
+if TYPE_CHECKING:
+    from ogd.experiments.backends import Crew
 
 SETTINGS = (
     "tasks", "angles", "partition", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed",
@@ -32,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         options.command(options)
     except KeyboardInterrupt:
-        fail("interrupted; finished runs are kept, and the same command goes on from there", 130)
+        fail("interrupted; the same command goes on from the last checkpoint, and what is finished is kept", 130)
     except ValueError as error:
         fail(re.sub(r"^([a-z_]+): ", lambda match: f"{option(match[1])}: ", str(error)), 2)
     except BrokenPipeError:  # whoever read our output has seen enough
@@ -79,6 +82,7 @@ def run(options: argparse.Namespace) -> None:
     from ogd.records import resolve
     from ogd.reporting import overview
 
+    crew = crew_of(options)
     dataset = load(options.data)
     methods = list(dict.fromkeys(options.method))
     settings = {name: getattr(options, name) for name in (*SETTINGS, "curve_every")}
@@ -86,14 +90,16 @@ def run(options: argparse.Namespace) -> None:
         resolve(options.benchmark, method, dataset, **settings, **own)
         for method, own in own_options(options, methods).items()
     ]
-    runner.check(requests, options.runs, dataset, options.jobs)
-    answers = runner.run([(request, options.runs) for request in requests], dataset, options.out, options.jobs)
+    runner.check(requests, options.runs, dataset)
+    outcome = runner.run([(request, options.runs) for request in requests], dataset, options.out, crew)
+    whole = [records for records in outcome.found if len(records) == options.runs]
     if options.json:
-        show_json([record for records in answers for record in records])
-        return
-    overview(answers).show(options.markdown)
-    for records in answers:
+        show_json([record for records in outcome.found for record in records])
+    elif whole:
+        overview(whole).show(options.markdown)
+    for records in whole if not options.json else []:
         print(f"records: {records[0].path(options.out).parent}", file=sys.stderr)
+    complain(outcome.failures)
 
 
 def own_options(options: argparse.Namespace, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -113,9 +119,10 @@ def reproduce(options: argparse.Namespace) -> None:
     from ogd.experiments import reproduce as reproduction
     from ogd.reporting import comparison
 
+    crew = crew_of(options)
     chosen = reproduction.choose(options.names, quickly=options.quick, runs=options.runs)
     kept = []
-    done = reproduction.perform(chosen, load("mnist"), options.out, seed=options.seed, jobs=options.jobs)
+    done, failures = reproduction.perform(chosen, load("mnist"), options.out, seed=options.seed, crew=crew)
     for experiment, answers in done:
         if not options.json:
             comparison(experiment, answers).show(options.markdown)
@@ -124,6 +131,23 @@ def reproduce(options: argparse.Namespace) -> None:
         show_json(kept)
     else:
         print(f"records: {options.out}", file=sys.stderr)
+    complain(failures)
+
+
+def crew_of(options: argparse.Namespace) -> "Crew":
+    """Return who shall work, or raise a ValueError that says why it cannot."""
+    from ogd.experiments.backends import Crew
+
+    crew = Crew(options.backend, options.address, options.jobs)
+    crew.check()
+    return crew
+
+
+def complain(failures: Sequence[str]) -> None:
+    """Leave with an error if a unit failed; what could be shown has been."""
+    if failures:
+        count = f"{len(failures)} unit{'s' if len(failures) > 1 else ''} failed"
+        raise RuntimeError("\n".join([f"{count}; the same command tries again:", *failures]))
 
 
 def tune(options: argparse.Namespace) -> None:

@@ -2,8 +2,11 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +42,12 @@ class Dataset:
     def __hash__(self) -> int:
         return hash(self.sha256)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send MNIST, which every worker has, by its name, and any other data set as a whole."""
+        if (self.name, self.sha256) == ("mnist", _digest(MNIST_SHA256.values())):
+            return _mnist, ()
+        return Dataset, tuple(getattr(self, field.name) for field in fields(self))
+
     @property
     def classes(self) -> tuple[int, ...]:
         return tuple(int(label) for label in np.unique(self.train_labels))
@@ -56,7 +65,7 @@ def load(source: str | os.PathLike[str] | None = None) -> Dataset:
     """
     chosen = os.fspath(source if source is not None else os.environ.get(VARIABLE, "mnist"))
     if chosen == "mnist":
-        return _read_folder("mnist", MNIST, MNIST_SHA256)
+        return _mnist()
     folder = Path(chosen).expanduser()
     if not chosen or not folder.is_dir():
         raise ValueError(f"data: there is no folder {chosen!r}; give one that holds IDX files, or 'mnist'")
@@ -86,6 +95,15 @@ def validation(dataset: Dataset, fraction: float = 1 / 6) -> Dataset:
     )
 
 
+@cache
+def _mnist() -> Dataset:
+    return _read_folder("mnist", MNIST, MNIST_SHA256)
+
+
+def _digest(digests: Iterable[str]) -> str:
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
 def _read_folder(name: str, folder: Path, checksums: dict[str, str]) -> Dataset:
     arrays, digests = [], []
     for part, content, rank in [
@@ -100,8 +118,7 @@ def _read_folder(name: str, folder: Path, checksums: dict[str, str]) -> Dataset:
         if checksums and digests[-1] != checksums[path.name]:
             raise ValueError(f"data: {path} is damaged: its SHA-256 is not MNIST's; install the package again")
         arrays.append(idx.parse(raw, path, rank))
-    sha256 = hashlib.sha256("".join(digests).encode()).hexdigest()
-    dataset = Dataset(name, sha256, *arrays)
+    dataset = Dataset(name, _digest(digests), *arrays)
     _check(dataset, folder)
     return dataset
 

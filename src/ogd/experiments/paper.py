@@ -36,24 +36,21 @@ def _sweep(
     return Experiment(name, "figure", where, title, "first", tuple(columns), rows, runs)
 
 
-def _variants(benchmark: str, published: dict[str, str]) -> Experiment:
+def _variants(title: str, setting: Setting, published: dict[str, str]) -> Experiment:
     stored = (20, 200, 2000)
     logits = {"ALL": "all", "AVE": "mean", "GTL": "true"}
     rows = tuple(
         Row(
             f"OGD-{variant}",
             "ogd",
-            tuple(
-                {"benchmark": benchmark, "tasks": 2, "storage": storage, "logits": logits[variant]}
-                for storage in stored
-            ),
+            tuple({**setting, "storage": storage, "logits": logits[variant]} for storage in stored),
             _cells(cells),
         )
         for variant, cells in published.items()
     )
-    title = f"{benchmark.capitalize()} MNIST: which gradients OGD stores, and how many; task 1 after task 2"
+    title = f"{title}: which gradients OGD stores, and how many; task 1 after task 2"
     columns = tuple(f"{storage} gradients" for storage in stored)
-    return Experiment(f"variants-{benchmark}", "table", "Table 4", title, "first", columns, rows, runs=10)
+    return Experiment(f"variants-{setting['benchmark']}", "table", "Table 4", title, "first", columns, rows, runs=5)
 
 
 def _split_table(name: str, where: str, partition: str, published: dict[str, str]) -> Experiment:
@@ -62,7 +59,7 @@ def _split_table(name: str, where: str, partition: str, published: dict[str, str
 
 
 ANGLES = (10, 20, 30, 40, 50, 60, 70, 80, 90, 120, 150, 180)
-HALVES = ("01234/56789", *(f"random:{seed}" for seed in range(1, 5)))
+HALVES = ("01234/56789", *(f"random:{seed}" for seed in range(2, 6)))  # random:1 is the first one, turned round
 EPOCHS = (20, 40, 80, 120)
 
 PAPER = (
@@ -141,7 +138,8 @@ PAPER = (
         },
     ),
     _variants(
-        "rotated",
+        "Rotated MNIST, 0° and 30°",  # the paper does not name the angle: its numbers come closest at 30°
+        {"benchmark": "rotated", "angles": (0, 30)},
         {
             "ALL": "75.7±2.6 79.9±1.4 86.6±1.0",
             "AVE": "75.3±2.4 75.5±1.4 77.7±1.6",
@@ -149,7 +147,8 @@ PAPER = (
         },
     ),
     _variants(
-        "permuted",
+        "Permuted MNIST",
+        {"benchmark": "permuted", "tasks": 2},
         {
             "ALL": "87.3±2.8 89.7±1.5 90.5±0.9",
             "AVE": "86.8±1.4 86.9±1.4 89.4±1.7",

@@ -7,6 +7,7 @@ from pathlib import Path
 from ogd import catalogue
 from ogd.data import Dataset
 from ogd.experiments import EXPERIMENTS, quick, runner
+from ogd.experiments.backends import Crew
 from ogd.experiments.experiment import Experiment, Row
 from ogd.records import Request, RunRecord, resolve
 from ogd.records.request import at_least
@@ -25,23 +26,25 @@ def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Exp
 
 
 def perform(
-    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, jobs: int | None = None
-) -> list[tuple[Experiment, Answers]]:
-    """Run what is not recorded yet and return each experiment with its records."""
+    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, crew: Crew | None = None
+) -> tuple[list[tuple[Experiment, Answers]], list[str]]:
+    """Run what is not recorded yet; return each experiment with its records, and a line for each unit that failed."""
     asked = [[_requests(row, dataset, seed) for row in experiment.rows] for experiment in experiments]
     wanted = []
     for experiment, rows in zip(experiments, asked, strict=True):
         requests = [request for row in rows for request in row]
-        runner.check(requests, experiment.runs, dataset, jobs)
+        runner.check(requests, experiment.runs, dataset)
         wanted += [(request, experiment.runs) for request in requests]
-    found = iter(runner.run(wanted, dataset, out, jobs))
-    return [
+    outcome = runner.run(wanted, dataset, out, crew)
+    found = iter(outcome.found)
+    answers = [
         (
             experiment,
             [(row, [next(found) for _ in requests]) for row, requests in zip(experiment.rows, rows, strict=True)],
         )
         for experiment, rows in zip(experiments, asked, strict=True)
     ]
+    return answers, outcome.failures
 
 
 def _requests(row: Row, dataset: Dataset, seed: int) -> list[Request]:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 
-import numpy as np
-
 from ogd import data
 from ogd.data import Dataset
 from ogd.experiments.unit import benchmark_of, one_thread, schedule_of
@@ -12,7 +10,7 @@ from ogd.methods import EWC
 from ogd.models import StackedMLP
 from ogd.records import Request
 from ogd.records.tuning import Tuning
-from ogd.training import FirstTask, first_task, train
+from ogd.training import Snapshot, first_task, train
 from ogd.training.progress import Display
 
 
@@ -39,8 +37,6 @@ def tune_ewc(request: Request, grid: Sequence[float], runs: int, dataset: Datase
     return Tuning(request, list(grid), scores)
 
 
-def _repeated(first: FirstTask, times: int) -> FirstTask:
+def _repeated(first: Snapshot, times: int) -> Snapshot:
     """The first task is the same for every λ: train it once."""
-    weights = [w.repeat(times, *[1] * (w.ndim - 1)) for w in first.weights]
-    curve = [np.repeat(point, times) for point in first.curve]
-    return FirstTask(weights, first.steps, first.curve_steps, curve, first.seconds)
+    return Snapshot(finished=[[w.repeat(times, *[1] * (w.ndim - 1)) for w in first.finished[0]]], seconds=first.seconds)

@@ -1,10 +1,11 @@
 """One unit of work: a group of runs of one request, trained in lockstep."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,52 +14,52 @@ import torch
 from ogd import catalogue
 from ogd.benchmarks import Benchmark
 from ogd.data import Dataset
+from ogd.experiments.plan import Unit
 from ogd.models import StackedMLP
 from ogd.records import Curve, Request, RunRecord
 from ogd.records.record import environment
-from ogd.training import FirstTask, Result, Schedule, first_task, train
+from ogd.training import Checkpoint, Result, Schedule, Snapshot, first_task, train
 from ogd.training.progress import Reporter
 
-SHARED = 8  # first tasks kept for whoever asks next; a few MB each
 
-_first_tasks: dict[tuple[object, ...], FirstTask] = {}
-
-
-def perform(request: Request, group: Sequence[int], dataset: Dataset, report: Reporter) -> Iterator[RunRecord]:
-    """Train these runs and yield their records. The first task is trained once for all methods that share it."""
+def perform(
+    unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None, first: Snapshot | None = None
+) -> Iterator[RunRecord]:
+    """Train a unit's runs and yield their records, going on from its checkpoint under `out` or from its first task."""
+    request = unit.request
     benchmark = benchmark_of(request, dataset)
-    sizes = (benchmark.inputs, *request.hidden, benchmark.outputs)
-    schedule = schedule_of(request)
     method = catalogue.METHODS[request.method].load()(**request.options)
     with one_thread():
-        key = _first_key(request, group)
-        if key in _first_tasks:
-            report.advance(_first_tasks[key].steps, "first task shared")
-        else:
-            model = StackedMLP(sizes, runs=group, seed=request.seed)
-            _first_tasks[key] = first_task(benchmark, model, schedule, report)
-            for old in list(_first_tasks)[:-SHARED]:
-                del _first_tasks[old]
-        first = _first_tasks[key]
-        model = StackedMLP(sizes, runs=group, seed=request.seed)
-        result = train(benchmark, model, method, first=first, progress=report, **asdict(schedule))
-    for r, number in enumerate(group):
+        model, schedule, checkpoint = _stack(unit, benchmark), schedule_of(request), _checkpoint(unit, out)
+        result = train(
+            benchmark, model, method, first=first, checkpoint=checkpoint, progress=report, **asdict(schedule)
+        )
+    for r, number in enumerate(unit.group):
         yield RunRecord(
             request=request,
             run=number,
             accuracy=result.accuracy[r].tolist(),
             curve=_curve(result, r) if request.curve_every else None,
-            seconds=round(first.seconds + result.seconds, 2),
-            lockstep=len(group),
+            seconds=round(result.seconds, 2),
+            lockstep=len(unit.group),
             environment=environment(),
         )
 
 
-def _first_key(request: Request, group: Sequence[int]) -> tuple[object, ...]:
-    """All that the first task depends on: neither the method nor the tasks that follow."""
-    first = request.angles[0] if request.angles else request.partition[0] if request.partition else None
-    what = (request.benchmark, first, request.heads, request.hidden, request.data_sha256)
-    return (*what, schedule_of(request), tuple(group))
+def first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None) -> Snapshot:
+    """Train the first task of a unit's runs, for every unit that shares it."""
+    benchmark = benchmark_of(unit.request, dataset)
+    with one_thread():
+        return first_task(benchmark, _stack(unit, benchmark), schedule_of(unit.request), report, _checkpoint(unit, out))
+
+
+def _stack(unit: Unit, benchmark: Benchmark) -> StackedMLP:
+    sizes = (benchmark.inputs, *unit.request.hidden, benchmark.outputs)
+    return StackedMLP(sizes, runs=unit.group, seed=unit.request.seed)
+
+
+def _checkpoint(unit: Unit, out: Path | None) -> Checkpoint | None:
+    return Checkpoint(unit.checkpoint(out), unit.identity) if out is not None else None
 
 
 def schedule_of(request: Request) -> Schedule:

@@ -63,6 +63,10 @@ class AGEM(Method):
         pairs = zip(gradient, reference, strict=True)
         return [(torch.cat([a, a_ref], 1), torch.cat([d, c * d_ref], 1)) for (a, d), (a_ref, d_ref) in pairs]
 
+    def skip(self, steps: int) -> None:
+        if self.memory is not None:
+            self.step += steps
+
     def _draw(self, model: StackedMLP) -> Batch:
         assert self.memory is not None
         n, at = self.memory.x.shape[1], self.step % BLOCK

@@ -75,5 +75,11 @@ class Method:
         """Return a stack whose weights are up to date, and leave this one as it is."""
         return model
 
+    def skip(self, steps: int) -> None:
+        """Go on as if so many steps had been taken since the last `end_task`: a killed training is taken up again.
+
+        For that, what `end_task` keeps may depend on nothing but the weights and draws from (seed, run, purpose).
+        """
+
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
         """Keep what the method keeps of a finished task; `columns` is each run's order of the inputs, or None."""

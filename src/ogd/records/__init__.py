@@ -7,7 +7,7 @@ from ogd.records.metrics import (
     forgetting,
     forward_transfer,
 )
-from ogd.records.record import Curve, RunRecord, find, folder_of, read, write
+from ogd.records.record import Curve, RunRecord, find, folder_of, read, recover, write, write_all
 from ogd.records.request import Request, resolve
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "forgetting",
     "forward_transfer",
     "read",
+    "recover",
     "resolve",
     "write",
+    "write_all",
 ]

@@ -1,17 +1,23 @@
 """Files that are whole or absent: written to a temporary file beside their place, and renamed."""
 
 import os
+import re
 import secrets
 from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, making its folder where there is none."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically, making its folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -21,3 +27,21 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that killed processes left in a folder."""
+    for path in folder.glob(".*"):
+        named = re.fullmatch(r"\..+\.(\d+)\.[0-9a-f]{8}", path.name)
+        if named and not _alive(int(named[1])):
+            path.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True

@@ -3,6 +3,7 @@
 import json
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ogd.records import request as requests
-from ogd.records.files import write_text
+from ogd.records.files import sweep, write_text
 from ogd.records.request import Request
 from ogd.version import __version__
 
@@ -48,6 +49,34 @@ def write(record: RunRecord, folder: Path) -> Path:
     path = record.path(folder)
     write_text(path, json.dumps(to_json(record), allow_nan=False) + "\n")
     return path
+
+
+def write_all(group: Sequence[RunRecord], folder: Path) -> None:
+    """Write the records of one request that belong together so that a kill leaves all of them or none.
+
+    They go into one journal first, which `recover` finishes copying. Half a group would be trained again in a smaller
+    lockstep, and equal the other half's only to rounding.
+    """
+    journal = folder_of(group[0].request, folder) / f"unit-{'-'.join(str(record.run) for record in group)}.json"
+    write_text(journal, json.dumps([to_json(record) for record in group], allow_nan=False) + "\n")
+    for record in group:
+        write(record, folder)
+    journal.unlink(missing_ok=True)
+
+
+def recover(folder: Path, request: Request) -> None:
+    """Write what a killed process had not copied from its journals, and remove what it left half written."""
+    sweep(folder_of(request, folder))
+    for journal in folder_of(request, folder).glob("unit-*.json"):
+        try:
+            for record in map(from_json, json.loads(journal.read_text(encoding="utf-8"))):
+                if record.request == request and not record.path(folder).exists():
+                    write(record, folder)
+        except FileNotFoundError:  # whoever wrote it is alive, and done with it
+            continue
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{journal} is not a usable journal: {error}; remove it to run it again") from error
+        journal.unlink(missing_ok=True)
 
 
 def read(path: Path) -> RunRecord:

@@ -92,6 +92,8 @@ def comparison(experiment: Experiment, answers: Sequence[tuple[Row, list[list[Ru
     what = MEANINGS[experiment.value]
     runs = f"{experiment.runs} run" + ("s" if experiment.runs > 1 else "")
     caption = f"Accuracy (%) {what}, mean ± sample std over {runs}; {experiment.profile}."
+    if any(len(records) < experiment.runs for _, found in answers for records in found):
+        caption += " A dash stands where not all runs are there."
     return Table(f"{experiment.where}. {experiment.title}", caption, columns, tuple(groups))
 
 
@@ -155,16 +157,20 @@ def signed(gap: float) -> str:
     """Write a difference with its sign, and nothing as nothing.
 
     Examples:
-        >>> signed(1.25), signed(-0.04)
-        ('+1.2', '0.0')
+        >>> signed(1.25), signed(-0.04), signed(float("nan"))
+        ('+1.2', '0.0', '–')
     """
+    if np.isnan(gap):
+        return "–"
     return f"{gap:+.1f}" if abs(gap) >= 0.05 else "0.0"
 
 
 def _values(experiment: Experiment, found: list[list[RunRecord]]) -> Array:
-    """Return percentages (runs, columns)."""
+    """Return percentages (runs, columns), NaN where fewer runs are there than were asked for."""
     if experiment.value == "final":
-        return 100 * final_accuracy(matrices(found[0]))
-    if experiment.value == "average":
-        return 100 * np.stack([average_accuracy(matrices(records)) for records in found], 1)
-    return 100 * np.stack([final_accuracy(matrices(records))[:, 0] for records in found], 1)
+        whole = len(found[0]) == experiment.runs
+        return 100 * final_accuracy(matrices(found[0])) if whole else np.full((1, len(experiment.columns)), np.nan)
+    read = average_accuracy if experiment.value == "average" else lambda a: final_accuracy(a)[:, 0]
+    missing = np.full(experiment.runs, np.nan)
+    columns = [read(matrices(runs)) if len(runs) == experiment.runs else missing for runs in found]
+    return 100 * np.stack(columns, 1)

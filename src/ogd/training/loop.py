@@ -3,10 +3,9 @@
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,61 +15,18 @@ from ogd.methods import SGD, Method
 from ogd.methods.method import Network
 from ogd.models import StackedMLP
 from ogd.models.loss import loss_gradient
-from ogd.records import metrics
 from ogd.seeds import draw
 from ogd.training.batches import chunks
+from ogd.training.checkpoint import Checkpoint, Snapshot
 from ogd.training.descent import Descent
 from ogd.training.evaluation import evaluate
 from ogd.training.progress import Display, Reporter, Silent
+from ogd.training.result import Result
 from ogd.training.schedule import Schedule
-
-Array = npt.NDArray[np.float64]
 
 
 class Diverged(ArithmeticError):
     """The weights of a run are no longer finite numbers."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came out, for every run: `accuracy` (R, 1 + tasks, tasks), fractions; row i is after i tasks."""
-
-    runs: tuple[int, ...]
-    accuracy: Array
-    curve_steps: list[int]
-    curve: Array  # (R, points, tasks), NaN before a task began
-    seconds: float
-
-    @property
-    def final_accuracy(self) -> Array:
-        return metrics.final_accuracy(self.accuracy)
-
-    @property
-    def average_accuracy(self) -> Array:
-        return metrics.average_accuracy(self.accuracy)
-
-    @property
-    def forgetting(self) -> Array:
-        return metrics.forgetting(self.accuracy)
-
-    @property
-    def backward_transfer(self) -> Array:
-        return metrics.backward_transfer(self.accuracy)
-
-    @property
-    def forward_transfer(self) -> Array:
-        return metrics.forward_transfer(self.accuracy)
-
-
-@dataclass(frozen=True)
-class FirstTask:
-    """What the first task leaves, the same for every method: weights, and the curve on that task."""
-
-    weights: list[Tensor]
-    steps: int
-    curve_steps: list[int]
-    curve: list[Array]  # (R,) a point
-    seconds: float
 
 
 @dataclass
@@ -83,12 +39,31 @@ class _State:
     schedule: Schedule
     report: Reporter
     check: bool = True  # raise where weights are not finite
-    step: int = 0
-    curve_steps: list[int] = field(default_factory=list)
-    curve: list[Array] = field(default_factory=list)
+    checkpoint: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         self.columns = [task.columns(self.model.runs) for task in self.benchmark.tasks]
+        self.so_far = Snapshot()
+        self.step = 0
+        self.began = time.perf_counter()
+
+    def weights(self) -> list[Tensor]:
+        return [w.detach().clone() for w in self.model.parameters()]
+
+    def seconds(self) -> float:
+        return self.so_far.seconds + time.perf_counter() - self.began
+
+    def keep(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.write(replace(self.so_far, seconds=self.seconds()))
+
+    @torch.no_grad()
+    def take_up(self, weights: list[Tensor], steps: int) -> None:
+        """Go on from weights that so many steps since the last task's end have led to."""
+        for w, value in zip(self.model.parameters(), weights, strict=True):
+            w.copy_(value)
+        self.method.skip(steps)
+        self.step += steps
 
 
 def train(
@@ -102,7 +77,8 @@ def train(
     momentum: float = 0.0,
     seed: int = 0,
     curve_every: int | None = None,
-    first: FirstTask | None = None,
+    first: Snapshot | None = None,
+    checkpoint: Checkpoint | None = None,
     check: bool = True,
     progress: bool | Reporter = True,
 ) -> Result:
@@ -111,8 +87,9 @@ def train(
     The loss is softmax cross-entropy over the task's head, averaged over the batch, and the optimizer is gradient
     descent at `lr`, as in the paper; with `momentum` it is torch.optim.SGD's, anew for every task. With
     `curve_every=N` the accuracy on the tasks seen so far is kept every N steps. `first` spares the first task, which
-    is the same for all methods (see `first_task`). Weights that are no longer finite raise `Diverged`, unless `check`
-    is false. `model` holds the trained weights afterwards.
+    is the same for all methods (see `first_task`). What is kept in `checkpoint` after a task or an epoch is taken up
+    again, and the result is the same as without a break. Weights that are no longer finite raise `Diverged`, unless
+    `check` is false. `model` holds the trained weights afterwards.
 
     Examples:
         >>> from ogd import benchmarks
@@ -127,43 +104,60 @@ def train(
     _check(benchmark, model, method, schedule)
     display = Display(f"{benchmark.name} {method.name}") if progress is True else None
     report = display or (progress if not isinstance(progress, bool) else Silent())
-    state = _State(benchmark, model, method, schedule, report, check)
-    began = time.perf_counter()
+    state = _State(benchmark, model, method, schedule, report, check, checkpoint)
     with display or nullcontext():
-        report.start(schedule.steps(*benchmark.tasks[0 if first is None else 1 :]))
-        method.begin(model, seed)
-        accuracy = [evaluate(model, benchmark.tasks, state.columns)]
-        for t, task in enumerate(benchmark.tasks):
-            if t == 0 and first is not None:
-                _take_over(state, first)
-            else:
-                _train_task(state, t)
-            method.end_task(model, task, state.columns[t])
-            accuracy.append(evaluate(model, benchmark.tasks, state.columns))
-    points = np.stack(state.curve, 1) if state.curve else np.empty((len(model.runs), 0, len(benchmark)))
-    return Result(model.runs, np.stack(accuracy, 1), state.curve_steps, points, time.perf_counter() - began)
+        return _train_all(state, first)
 
 
-def first_task(benchmark: Benchmark, model: StackedMLP, schedule: Schedule, report: Reporter) -> FirstTask:
+def first_task(
+    benchmark: Benchmark,
+    model: StackedMLP,
+    schedule: Schedule,
+    report: Reporter,
+    checkpoint: Checkpoint | None = None,
+) -> Snapshot:
     """Train `model` on the first task only, as every method does, for `train` to take over."""
-    began = time.perf_counter()
-    state = _State(benchmark, model, SGD(), schedule, report)
-    report.start(schedule.steps(benchmark.tasks[0]))
-    _train_task(state, 0)
-    weights = [w.detach().clone() for w in model.parameters()]
-    curve = [point[:, 0] for point in state.curve]
-    return FirstTask(weights, state.step, state.curve_steps, curve, time.perf_counter() - began)
+    alone = replace(benchmark, tasks=benchmark.tasks[:1])
+    state = _State(alone, model, SGD(), schedule, report, checkpoint=checkpoint)
+    seconds = _train_all(state, None).seconds
+    return replace(state.so_far, seconds=seconds)
 
 
-@torch.no_grad()
-def _take_over(state: _State, first: FirstTask) -> None:
-    for w, value in zip(state.model.parameters(), first.weights, strict=True):
-        w.copy_(value)
-    state.step, state.curve_steps = first.steps, list(first.curve_steps)
-    for values in first.curve:
-        point = np.full((len(values), len(state.benchmark)), np.nan)
-        point[:, 0] = values
-        state.curve.append(point)
+def _train_all(state: _State, first: Snapshot | None) -> Result:
+    model, method, tasks, schedule = state.model, state.method, state.benchmark.tasks, state.schedule
+    method.begin(model, schedule.seed)
+    saved = state.checkpoint and state.checkpoint.read(state.weights(), len(tasks))
+    so_far = state.so_far = saved or _begun(state, first)
+    left = tasks[len(so_far.finished) :]
+    taken = so_far.epoch * schedule.steps_an_epoch(left[0]) if so_far.epoch else 0
+    state.report.start(schedule.steps(*left) - taken)
+    for t, task in enumerate(tasks):
+        new = t >= len(so_far.finished)
+        if new:
+            _train_task(state, t)
+            so_far.finished.append(state.weights())
+            so_far.weights, so_far.epoch = [], 0
+        else:
+            state.take_up(so_far.finished[t], schedule.steps(task))
+        method.end_task(model, task, state.columns[t])
+        if len(so_far.accuracy) == t + 1:
+            so_far.accuracy.append(evaluate(model, tasks, state.columns))
+        if new:
+            state.keep()
+    points = np.stack(so_far.curve, 1) if so_far.curve else np.empty((len(model.runs), 0, len(tasks)))
+    return Result(model.runs, np.stack(so_far.accuracy, 1), so_far.curve_steps, points, state.seconds())
+
+
+def _begun(state: _State, first: Snapshot | None) -> Snapshot:
+    """Start anew, after a first task where one is given: its curve has one task, ours all of them."""
+    begun = Snapshot(accuracy=[evaluate(state.model, state.benchmark.tasks, state.columns)])
+    if first is None:
+        return begun
+    missing = np.full((len(state.model.runs), len(state.benchmark) - 1), np.nan)
+    curve = [np.concatenate([point, missing], 1) for point in first.curve]
+    return replace(
+        begun, finished=list(first.finished), curve_steps=list(first.curve_steps), curve=curve, seconds=first.seconds
+    )
 
 
 def _train_task(state: _State, t: int) -> None:
@@ -171,8 +165,10 @@ def _train_task(state: _State, t: int) -> None:
     sources = method.examples(tasks[: t + 1])
     columns = [task.columns(model.runs) for task in sources]
     total, n = sum(len(task.train) for task in sources), len(tasks[t].train)
+    if state.so_far.epoch:
+        state.take_up(state.so_far.weights, state.so_far.epoch * schedule.steps_an_epoch(tasks[t]))
     descent, network = Descent(model, schedule.lr, schedule.momentum), method.network(model)
-    for epoch in range(schedule.epochs):
+    for epoch in range(state.so_far.epoch, schedule.epochs):
         index = draw(schedule.seed, model.runs, f"order/{t}/{epoch}", total, n)
         note = f"task {t + 1}/{len(tasks)}, epoch {epoch + 1}/{schedule.epochs}"
         for chunk in chunks(sources, index, columns, model.sizes[-1], schedule.batch_size):
@@ -188,6 +184,9 @@ def _train_task(state: _State, t: int) -> None:
         method.settle(model)
         if state.check:
             _check_finite(state, list(model.parameters()), note)
+        if not schedule.momentum:  # whose velocity is not in a snapshot: there only whole tasks are
+            state.so_far.weights, state.so_far.epoch = state.weights(), epoch + 1
+            state.keep()
 
 
 def step(descent: Descent, method: Method, network: Network, batch: Batch) -> None:
@@ -204,8 +203,8 @@ def _add_point(state: _State, t: int) -> None:
     settled = state.method.settled(state.model)
     point = np.full((len(state.model.runs), len(state.benchmark)), np.nan)
     point[:, : t + 1] = evaluate(settled, state.benchmark.tasks[: t + 1], state.columns[: t + 1])
-    state.curve_steps.append(state.step)
-    state.curve.append(point)
+    state.so_far.curve_steps.append(state.step)
+    state.so_far.curve.append(point)
 
 
 def _check_finite(state: _State, weights: Sequence[Tensor], note: str) -> None:

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 PATIENCE = 2.0  # seconds before anything is shown
 INTERVAL = 10.0  # seconds between two plain lines
+SOON = 0.01  # of the work: before that much is done, the time left is not worth telling
 
 
 class Reporter(Protocol):
@@ -70,9 +71,9 @@ class Display:
             self._draw(note)
         elif done and now - self.last_line >= INTERVAL:
             self.last_line = now
-            left = (now - self.began) * (self.total - self.done) / self.done
             share = self.done / self.total
-            print(f"{self._told(note)}, {share:.0%}, {clock(left)} left", file=sys.stderr, flush=True)
+            left = f", {clock((now - self.began) * (1 - share) / share)} left" if share >= SOON else ""
+            print(f"{self._told(note)}, {share:.0%}{left}", file=sys.stderr, flush=True)
 
     def _draw(self, note: str) -> None:
         if self.bar is None:

@@ -26,4 +26,7 @@ class Schedule:
 
     def steps(self, *tasks: Task) -> int:
         """How many steps these tasks take."""
-        return self.epochs * sum(math.ceil(len(task.train) / self.batch_size) for task in tasks)
+        return self.epochs * sum(self.steps_an_epoch(task) for task in tasks)
+
+    def steps_an_epoch(self, task: Task) -> int:
+        return math.ceil(len(task.train) / self.batch_size)

@@ -1,0 +1,114 @@
+"""Calls → their results as they come: in processes here, or on the workers of a Dask or Ray cluster."""
+
+import importlib.util
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+
+from ogd import catalogue
+from ogd.records.request import at_least
+
+Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
+
+PACKAGES = {"processes": "joblib", "dask": "distributed", "ray": "ray"}
+PATIENCE = 20  # seconds in which a cluster must answer
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Who works: the backend, where its cluster is, and how many units at once (None: one a core, here or there)."""
+
+    backend: str = "processes"
+    address: str | None = None
+    jobs: int | None = None
+
+    def check(self) -> None:
+        """Raise a ValueError for what cannot work, before any work is done."""
+        catalogue.check_name("backend", self.backend, PACKAGES)
+        at_least(1, optional=("jobs",), jobs=self.jobs)
+        package = PACKAGES[self.backend]
+        if self.address is not None and self.backend == "processes":
+            raise ValueError("address: is for backend 'dask' or 'ray'; 'processes' are of this machine")
+        if importlib.util.find_spec(package) is None:
+            raise ValueError(f"backend: {self.backend} needs the package {package}: pip install 'ogd[{self.backend}]'")
+
+    @contextmanager
+    def at_work(self) -> Iterator[Stream]:
+        """Yield what carries out calls of a function and yields each result when it is there, in any order.
+
+        Without an address, Dask and Ray start a cluster of this machine.
+        """
+        start = {"processes": _processes, "dask": _dask, "ray": _ray}[self.backend]
+        with start(self.address, self.jobs) as stream:
+            yield stream
+
+
+@contextmanager
+def _processes(_: str | None, jobs: int | None) -> Iterator[Stream]:
+    # a benchmark that a process keeps for its next unit looks like a leak to joblib, which then starts another process
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor")
+    yield _through_joblib(jobs or joblib.cpu_count())
+
+
+@contextmanager
+def _dask(address: str | None, jobs: int | None) -> Iterator[Stream]:
+    from distributed import Client
+
+    own: dict[str, Any] = {"n_workers": jobs or joblib.cpu_count(), "threads_per_worker": 1, "dashboard_address": None}
+    try:
+        client = Client(address, timeout=PATIENCE, **({} if address else own))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"address: no Dask scheduler answers at {address!r}: {error}") from error
+    with client, joblib.parallel_config(backend="dask"):
+        threads = sum(client.nthreads().values())
+        if not threads:
+            raise ValueError(f"address: the Dask scheduler at {address!r} has no workers")
+        yield _through_joblib(jobs or threads)
+
+
+@contextmanager
+def _ray(address: str | None, jobs: int | None) -> Iterator[Stream]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would call home
+    import ray
+
+    local = {} if address else {"num_cpus": jobs or joblib.cpu_count(), "include_dashboard": False}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error", **local)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ValueError(f"address: no Ray cluster answers at {address!r}: {error}") from error
+    try:
+        yield _through_ray(jobs or int(ray.cluster_resources().get("CPU", 1)))
+    finally:
+        ray.shutdown()
+
+
+def _through_joblib(jobs: int) -> Stream:
+    def stream(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        parallel = joblib.Parallel(
+            n_jobs=min(jobs, len(calls)) or 1, return_as="generator_unordered", batch_size=1, pre_dispatch=jobs
+        )
+        yield from parallel(joblib.delayed(function)(*call) for call in calls)
+
+    return stream
+
+
+def _through_ray(jobs: int) -> Stream:
+    """Ray's own tasks: its backend for joblib gives nothing back before everything has ended."""
+
+    def stream(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        import ray
+
+        remote, waiting = ray.remote(num_cpus=1)(function), list(calls)
+        running: list[Any] = []
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(remote.remote(*waiting.pop(0)))
+            (done,), running = ray.wait(running, num_returns=1)
+            yield ray.get(done)
+
+    return stream

@@ -1,0 +1,133 @@
+"""Units → their answers: whoever carries them out, with one display for all of them."""
+
+import contextlib
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ogd.data import Dataset
+from ogd.experiments import unit as units
+from ogd.experiments.backends import Crew
+from ogd.experiments.plan import Unit
+from ogd.records import RunRecord
+from ogd.training import Snapshot
+from ogd.training.progress import Display
+
+BEAT = 0.5  # seconds between two signs of life of a process
+
+
+class Beacon:
+    """Tells how far a unit is, in a file that the driver looks at where they share a disk.
+
+    A process whose driver was killed leaves at once: nobody waits for it, and its checkpoint stays.
+    """
+
+    def __init__(self, path: Path, driver: int) -> None:
+        self.path, self.steps, self.done, self.last = path, 1, 0, 0.0
+        self.driver = driver if os.getppid() == driver else None
+
+    def start(self, total: int) -> None:
+        self.steps, self.done = max(total, 1), 0
+
+    def advance(self, done: int, note: str) -> None:
+        self.done += done
+        now = time.monotonic()
+        if now - self.last >= BEAT:
+            self.last = now
+            if self.driver is not None and os.getppid() != self.driver:
+                os._exit(1)
+            with contextlib.suppress(OSError):  # a full disk must not stop the work it only tells of
+                self.path.write_text(f"{self.done / self.steps:.4f} {note}", encoding="utf-8")
+
+
+def perform(
+    firsts: Sequence[Unit], work: Sequence[Unit], dataset: Dataset, out: Path, crew: Crew
+) -> Iterator[tuple[Unit, list[RunRecord] | str]]:
+    """Carry out all units and yield each with its records, or with what went wrong, in any order."""
+    shared: dict[str, Snapshot | str] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        crew.at_work() as stream,
+        _Watch([*firsts, *work], Path(folder)) as watch,
+    ):
+        calls = [(unit, dataset, out, watch.beacon(unit), os.getpid()) for unit in firsts]
+        for unit, answer in stream(_first_task, calls):
+            watch.finished.add(unit.key)
+            shared[unit.first_key] = answer
+        able = []
+        for unit in work:
+            first = shared[unit.first_key] if unit.part == "rest" else None
+            if isinstance(first, str):
+                watch.finished.add(unit.key)
+                yield unit, first
+            else:
+                able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), first))
+        for unit, answer in stream(_records, able):
+            watch.finished.add(unit.key)
+            yield unit, answer
+
+
+def _first_task(unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int) -> tuple[Unit, Snapshot | str]:
+    try:
+        return unit, units.first(unit, dataset, Beacon(beacon, driver), _kept(out, beacon))
+    except Exception as error:  # whatever it is, the other units go on
+        return unit, _told(error)
+
+
+def _records(
+    unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int, first: Snapshot | None
+) -> tuple[Unit, list[RunRecord] | str]:
+    try:
+        return unit, list(units.perform(unit, dataset, Beacon(beacon, driver), _kept(out, beacon), first))
+    except Exception as error:  # whatever it is, the other units go on
+        return unit, _told(error)
+
+
+def _kept(out: Path, beacon: Path) -> Path | None:
+    """Where checkpoints go: only where the driver's disk is ours as well can they be found, and removed, again."""
+    return out if beacon.parent.is_dir() else None
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+
+
+class _Watch:
+    """Looks at the beacons from time to time and shows how far everything is."""
+
+    def __init__(self, work: Sequence[Unit], folder: Path) -> None:
+        self.work, self.folder = work, folder
+        self.display = Display("")
+        self.finished: set[str] = set()
+        self.stop = threading.Event()
+        self.thread = threading.Thread(target=self._look, daemon=True)
+
+    def beacon(self, unit: Unit) -> Path:
+        return self.folder / unit.key
+
+    def __enter__(self) -> "_Watch":
+        self.display.start(round(sum(unit.cost for unit in self.work)))
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join()
+        self.display.__exit__(None, None, None)
+
+    def _look(self) -> None:
+        while not self.stop.wait(BEAT):
+            done, running = 0.0, []
+            for unit in self.work:
+                if unit.key in self.finished:
+                    done += unit.cost
+                    continue
+                with contextlib.suppress(OSError, ValueError):
+                    share, note = self.beacon(unit).read_text(encoding="utf-8").split(" ", 1)
+                    done += float(share) * unit.cost
+                    running.append(f"{unit.name}: {note}")
+            title = f"{len(self.finished)}/{len(self.work)} done"
+            self.display.show(round(done), " | ".join([title, *(running or ["setting up"])]))

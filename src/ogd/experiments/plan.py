@@ -1,0 +1,131 @@
+"""Requests → units of work: what is not recorded yet, which units share their first task, and in which order."""
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ogd import records
+from ogd.data import Dataset
+from ogd.records import Request
+from ogd.records.record import environment
+
+LOCKSTEP = 10  # runs trained at once; a larger stack falls out of the cache
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Runs of one request that train in lockstep: all of it, its "first" task alone, or the "rest" after that."""
+
+    request: Request
+    group: tuple[int, ...]
+    sizes: tuple[int, ...]  # training examples of each task
+    part: str = "all"
+
+    @property
+    def tasks(self) -> range:
+        """The tasks it trains, counted from 0."""
+        return range(1 if self.part == "rest" else 0, 1 if self.part == "first" else self.request.tasks)
+
+    @property
+    def cost(self) -> float:
+        """Roughly, in run-steps of SGD: for the time left, and to begin with what takes longest."""
+        steps = [self.request.epochs * math.ceil(size / self.request.batch_size) for size in self.sizes]
+        return len(self.group) * sum(steps[t] * _weight(self.request, t) for t in self.tasks)
+
+    @property
+    def name(self) -> str:
+        return f"{self.request.benchmark} {'first task' if self.part == 'first' else self.request.method}"
+
+    @property
+    def key(self) -> str:
+        return f"{self.request.key}-{self.part}-{'-'.join(map(str, self.group))}"
+
+    @property
+    def first_key(self) -> str:
+        """A digest of all that the first task depends on: neither the method nor the tasks that follow."""
+        return _digest([_first_task(self.request), self.group])
+
+    @property
+    def identity(self) -> str:
+        """All that a checkpoint depends on: what is asked, the runs, and the versions it is computed with."""
+        asked = _first_task(self.request) if self.part == "first" else asdict(self.request)
+        versions = {name: environment()[name] for name in ("ogd", "torch", "numpy", "machine")}
+        return json.dumps([asked, self.group, versions], sort_keys=True)
+
+    def checkpoint(self, out: Path) -> Path:
+        """Return where it keeps how far it is."""
+        runs = "-".join(map(str, self.group))
+        kind = "first-" if self.part == "first" else ""
+        return records.folder_of(self.request, out) / f"checkpoint-{kind}{runs}.safetensors"
+
+
+def plan(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path) -> tuple[list[Unit], list[Unit]]:
+    """Return the first tasks that several units share, and the units: those that take longest come first.
+
+    Units of one benchmark stand together, so that a process makes it once.
+    """
+    units = [unit for request, runs in wanted for unit in _missing(request, runs, dataset, out)]
+    sharing = Counter(unit.first_key for unit in units)
+    shared = [_part(unit, "rest") if sharing[unit.first_key] > 1 and unit.request.tasks > 1 else unit for unit in units]
+    firsts = {unit.first_key: _part(unit, "first") for unit in reversed(shared) if unit.part == "rest"}
+    return _longest_first(list(firsts.values())), _longest_first(shared)
+
+
+def sizes(request: Request, dataset: Dataset) -> tuple[int, ...]:
+    """Return how many training examples each task has."""
+    if request.partition is None:
+        return (len(dataset.train_labels),) * request.tasks
+    counts = np.bincount(dataset.train_labels)
+    return tuple(int(counts[list(part)].sum()) for part in request.partition)
+
+
+def _missing(request: Request, runs: int, dataset: Dataset, out: Path) -> Iterator[Unit]:
+    done = records.find(out, request)
+    missing = [r for r in range(runs) if r not in done]
+    for start in range(0, len(missing), LOCKSTEP):
+        yield Unit(request, tuple(missing[start : start + LOCKSTEP]), sizes(request, dataset))
+
+
+def _part(unit: Unit, part: str) -> Unit:
+    return Unit(unit.request, unit.group, unit.sizes, part)
+
+
+def _longest_first(units: list[Unit]) -> list[Unit]:
+    def benchmark(unit: Unit) -> str:
+        r = unit.request
+        return _digest([r.benchmark, r.tasks, r.angles, r.partition, r.heads, r.seed])
+
+    longest: dict[str, float] = {}
+    for unit in units:
+        longest[benchmark(unit)] = max(longest.get(benchmark(unit), 0.0), unit.cost)
+    return sorted(units, key=lambda unit: (-longest[benchmark(unit)], benchmark(unit), -unit.cost))
+
+
+def _first_task(request: Request) -> dict[str, object]:
+    first = request.angles[0] if request.angles else request.partition[0] if request.partition else None
+    names = (
+        "benchmark", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed", "curve_every", "data_sha256",
+    )  # fmt: skip
+    return {"first": first, **{name: getattr(request, name) for name in names}}
+
+
+def _weight(request: Request, finished: int) -> float:
+    """The time of a run-step over SGD's after so many tasks, as docs/speed.md has it."""
+    if not finished:
+        return 1.0
+    if request.method != "ogd":
+        return {"mtl": 1.2, "ewc": 1.3, "agem": 3.0}.get(request.method, 1.0)
+    n, every = int(request.options["storage"]) * finished, int(request.options["every"])
+    if request.options["projection"] == "explicit":
+        return 1 + (2 + n / 27) / every
+    return 1.8 + n / 130 + 2 * (n / 900) ** 2
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,89 @@
+"""The same records wherever the work is done: in processes, on a real Dask cluster, on a real Ray instance."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ogd.experiments import backends
+from test_cli import SMALL, run
+
+METHODS = ["--method", "sgd", "ogd", "--lr", "0.5"]
+
+
+def answers(capsys, folder, out, *options):
+    arguments = ["run", *SMALL, *METHODS, "--tasks", "2", "--data", folder, "--out", out, "--json", *options]
+    code, printed, err = run(capsys, *arguments)
+    assert code == 0, err
+    return {(r["request"]["method"], r["run"]): r["accuracy"] for r in json.loads(printed)}
+
+
+@pytest.fixture
+def cluster():
+    distributed = pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as made:
+        yield made.scheduler_address
+
+
+@pytest.mark.filterwarnings("default")
+def test_dask(tiny_folder, tmp_path, capsys, cluster):
+    here = answers(capsys, tiny_folder, tmp_path / "here", "--jobs", "1")
+    there = answers(capsys, tiny_folder, tmp_path / "there", "--backend", "dask", "--address", cluster)
+    assert here == there
+    assert len(list((tmp_path / "there").rglob("run-*.json"))) == 4
+    arguments = ["run", *SMALL, "--method", "ewc", "sgd", "--ewc-lambda", "1e30", "--lr", "0.5", "--data", tiny_folder]
+    code, out, err = run(capsys, *arguments, "--backend", "dask", "--address", cluster, "--out", tmp_path / "failed")
+    assert code == 1
+    assert "Diverged" in err
+    assert "sgd" in out
+
+
+@pytest.mark.filterwarnings("default")
+def test_dask_starts_a_cluster_of_this_machine(tiny_folder, tmp_path, capsys):
+    pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
+    here = answers(capsys, tiny_folder, tmp_path / "here", "--jobs", "1")
+    assert here == answers(capsys, tiny_folder, tmp_path / "there", "--backend", "dask", "--jobs", "1")
+
+
+def test_ray(tiny_folder, tmp_path, capsys):
+    pytest.importorskip("ray", reason="Ray's extra is not installed: pip install 'ogd[ray]'")
+    here = answers(capsys, tiny_folder, tmp_path / "here", "--jobs", "1")
+    arguments = ["run", *SMALL, *METHODS, "--tasks", "2", "--data", tiny_folder, "--out", tmp_path / "there"]
+    command = [sys.executable, "-m", "ogd", *map(str, arguments), "--backend", "ray", "--jobs", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # Ray leaves threads behind
+    assert done.returncode == 0, done.stderr
+    assert answers(capsys, tiny_folder, tmp_path / "there") == here
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--backend", "slurm"], "--backend: there is no 'slurm'; it is one of processes, dask, ray"),
+        (["--address", "tcp://127.0.0.1:1"], "--address: is for backend 'dask' or 'ray'"),
+        (["--jobs", "0"], "--jobs: must be at least 1"),
+    ],
+)
+def test_who_cannot_work_is_said_before_work_begins(tmp_path, capsys, options, message):
+    code, _, err = run(capsys, "run", "--out", tmp_path, *options)
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+
+
+@pytest.mark.parametrize("backend", ["dask", "ray"])
+def test_a_package_that_is_not_installed(tmp_path, capsys, monkeypatch, backend):
+    monkeypatch.setattr(backends.importlib.util, "find_spec", lambda _: None)
+    code, _, err = run(capsys, "run", "--out", tmp_path, "--backend", backend)
+    assert code == 2
+    assert f"pip install 'ogd[{backend}]'" in err
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_cluster_that_does_not_answer(tiny_folder, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
+    monkeypatch.setattr(backends, "PATIENCE", 0.5)
+    arguments = ["run", *SMALL, "--data", tiny_folder, "--out", tmp_path, "--backend", "dask"]
+    code, _, err = run(capsys, *arguments, "--address", "tcp://127.0.0.1:1")
+    assert code == 2
+    assert "--address: no Dask scheduler answers at 'tcp://127.0.0.1:1'" in err

@@ -1,0 +1,125 @@
+import json
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from ogd import methods
+from ogd.training import Checkpoint, Schedule
+from test_training import CASES, SCHEDULE, fit, make
+
+
+class Killed(BaseException):
+    pass
+
+
+class Bomb:
+    """A reporter that ends everything after so many steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def start(self, total):
+        pass
+
+    def advance(self, done, note):
+        self.left -= done
+        if self.left < 0:
+            raise Killed
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    monkeypatch.setattr("ogd.training.checkpoint.PATIENCE", 0.0)
+
+
+def same(one, other):
+    (model, result), (again, found) = one, other
+    assert all(a.equal(b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+    np.testing.assert_array_equal(result.accuracy, found.accuracy)
+    np.testing.assert_array_equal(result.curve, found.curve)
+    assert result.curve_steps == found.curve_steps
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("name", ["permuted", "split"])
+@pytest.mark.parametrize(
+    ("_method", "kind", "options"), [*CASES, ("every", methods.OGD, {"projection": "explicit", "every": 5})]
+)
+def test_a_killed_training_goes_on_to_the_same_result(tiny, tmp_path, name, _method, kind, options, momentum):
+    benchmark = make(name, tiny, tasks=3)
+    settings = {"momentum": momentum, "curve_every": 4}
+    whole = fit(benchmark, kind(**options), **settings)
+    path = tmp_path / "checkpoint"
+    total = Schedule(**SCHEDULE).steps(*benchmark.tasks)
+    kept = []
+    for share in (0.1, 0.55, 0.4):  # within the first epoch, within task 2, and within task 3
+        bomb = Bomb(int(share * total))
+        with pytest.raises(Killed):
+            fit(benchmark, kind(**options), checkpoint=Checkpoint(path, "me"), progress=bomb, **settings)
+        kept.append(path.exists() and _about(path))
+    assert [about and (about["finished"], about["epoch"]) for about in kept] == (
+        [False, (1, 0), (2, 0)] if momentum else [False, (1, 1), (2, 1)]
+    )
+    same(whole, fit(benchmark, kind(**options), checkpoint=Checkpoint(path, "me"), **settings))
+    same(whole, fit(benchmark, kind(**options), checkpoint=Checkpoint(path, "me"), progress=Bomb(0), **settings))
+
+
+def test_seconds_add_up(tiny, tmp_path):
+    benchmark, path = make("rotated", tiny), tmp_path / "checkpoint"
+    with pytest.raises(Killed):
+        fit(benchmark, checkpoint=Checkpoint(path, "me"), progress=Bomb(20))
+    _rewritten(path, seconds=1000.0)
+    assert fit(benchmark, checkpoint=Checkpoint(path, "me"))[1].seconds > 1000
+
+
+def _about(path):
+    with safetensors.safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["ogd"])
+
+
+def _rewritten(path, tensors=None, **changes):
+    about = _about(path)
+    stored = {**safetensors.torch.load_file(path), **(tensors or {})}
+    safetensors.torch.save_file(stored, path, {"ogd": json.dumps({**about, **changes})})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "cannot be used"),
+        (lambda path: path.write_bytes(b"nonsense"), "cannot be used"),
+        (lambda path: path.write_bytes(b""), "cannot be used"),
+        (lambda path: safetensors.torch.save_file(safetensors.torch.load_file(path), path), "cannot be used"),
+        (lambda path: _rewritten(path, identity="you"), "another training"),
+        (lambda path: _rewritten(path, schema=99), "another training"),
+        (lambda path: _rewritten(path, {"finished.0.0": torch.zeros(2, 3)}), "other shapes"),
+        (lambda path: _rewritten(path, {"finished.0.0": torch.full((2, 8, 30), torch.nan).double()}), "not finite"),
+        (lambda path: _rewritten(path, {"accuracy": torch.zeros(2, 5, 2)}), "other shapes"),
+        (lambda path: _rewritten(path, finished=0), "two things"),
+        (lambda path: _rewritten(path, seconds="soon"), "cannot be used"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_used_is_left_alone_with_a_word(tiny, tmp_path, spoil, message):
+    benchmark, path = make("rotated", tiny), tmp_path / "checkpoint"
+    whole = fit(benchmark, methods.OGD(20))
+    with pytest.raises(Killed):
+        fit(benchmark, methods.OGD(20), checkpoint=Checkpoint(path, "me"), progress=Bomb(20))
+    spoil(path)
+    with pytest.warns(UserWarning, match=message):
+        same(whole, fit(benchmark, methods.OGD(20), checkpoint=Checkpoint(path, "me")))
+
+
+def test_a_full_disk_does_not_stop_the_training(tiny, tmp_path):
+    (tmp_path / "file").write_text("")
+    checkpoint = Checkpoint(tmp_path / "file" / "checkpoint", "me")
+    with pytest.warns(UserWarning, match="going on without") as caught:
+        fit(make("rotated", tiny), checkpoint=checkpoint)
+    assert len(caught) == 1
+
+
+def test_checkpoints_keep_their_distance(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("ogd.training.checkpoint.PATIENCE", 3600.0)
+    fit(make("rotated", tiny), checkpoint=Checkpoint(tmp_path / "checkpoint", "me"))
+    assert list(tmp_path.iterdir()) == []

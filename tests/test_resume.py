@@ -1,0 +1,172 @@
+"""kill -9 at any moment, the same command again: the same records as without a break."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ogd import cli
+from ogd.experiments import crew, plan
+from ogd.training import checkpoint
+from test_checkpoint import Killed
+
+EAGER = "import ogd.training.checkpoint as c; c.PATIENCE = 0.0; from ogd.cli import main; main()"
+SIZES = ["--tasks", "3", "--epochs", "3", "--batch-size", "4", "--hidden", "20", "--runs", "2", "--curve-every", "50"]
+METHODS = ["--method", "sgd", "ogd", "agem", "ewc", "--storage", "30"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, write_idx):
+    return write_idx(tmp_path_factory.mktemp("data") / "small", n=1200)
+
+
+def command(folder, out, jobs=1):
+    arguments = ["run", *SIZES, *METHODS, "--data", folder, "--out", out, "--jobs", jobs]
+    return [sys.executable, "-c", EAGER, *map(str, arguments)]
+
+
+def kill_when(pattern, arguments, out):
+    """Start a command and kill it the moment a file of this pattern is there."""
+    before = set(out.rglob(pattern))
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not set(out.rglob(pattern)) - before:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def records(out):
+    """Return all records without what may differ: times."""
+    found = {}
+    for path in sorted(out.rglob("run-*.json")):
+        found[path.relative_to(out)] = {**json.loads(path.read_text()), "seconds": 0}
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, folder):
+    out = tmp_path_factory.mktemp("whole")
+    subprocess.run(command(folder, out), check=True, capture_output=True)
+    found = records(out)
+    assert len(found) == 8
+    return found
+
+
+def test_killed_at_three_moments(folder, tmp_path, whole):
+    kill_when("checkpoint-first-0-1.safetensors", command(folder, tmp_path), tmp_path)
+    assert not records(tmp_path)
+    kill_when("checkpoint-0-1.safetensors", command(folder, tmp_path), tmp_path)
+    kill_when("run-0.json", command(folder, tmp_path), tmp_path)
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("run-*.json")}
+    assert kept
+    subprocess.run(command(folder, tmp_path), check=True, capture_output=True)
+    assert records(tmp_path) == whole
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"run-0.json", "run-1.json"}
+
+
+def test_killed_with_processes_of_its_own(folder, tmp_path, whole):
+    kill_when("run-0.json", command(folder, tmp_path, jobs=2), tmp_path)
+    subprocess.run(command(folder, tmp_path, jobs=2), check=True, capture_output=True)
+    assert records(tmp_path) == whole
+
+
+def test_two_processes_in_one_folder(folder, tmp_path, whole):
+    both = [subprocess.Popen(command(folder, tmp_path), stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert records(tmp_path) == whole
+    assert not list(tmp_path.rglob("checkpoint-*"))
+
+
+def test_a_process_leaves_when_its_driver_is_killed(tmp_path):
+    beacon, worker = tmp_path / "beacon", tmp_path / "worker.py"
+    worker.write_text(
+        "import os, time; from pathlib import Path; from ogd.experiments.crew import Beacon\n"
+        f"beacon = Beacon(Path({str(beacon)!r}), os.getppid()); beacon.start(10**6)\n"
+        "while True: beacon.advance(1, 'at work'); time.sleep(0.05)\n"
+    )
+    script = f"import subprocess, sys; subprocess.run([sys.executable, {str(worker)!r}])"
+    driver = subprocess.Popen([sys.executable, "-c", script])
+    wait_for(beacon.exists)
+    driver.kill()
+    driver.wait()
+    time.sleep(crew.BEAT)
+    beacon.unlink(missing_ok=True)
+    time.sleep(3 * crew.BEAT)
+    assert not beacon.exists()  # nobody tells of any work
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_group_of_records_is_written_whole(folder, tmp_path, whole, capsys):
+    arguments = [str(argument) for argument in command(folder, tmp_path)[3:]]
+    cli.main(arguments)
+    done = sorted(next(tmp_path.glob("*-ogd-*")).glob("run-*.json"))
+    journal = done[0].with_name("unit-0-1.json")  # as a process leaves it that is killed after the first record
+    journal.write_text(json.dumps([json.loads(path.read_text()) for path in done]))
+    done[1].unlink()
+    cli.main(arguments)
+    assert records(tmp_path) == whole
+    assert not journal.exists()
+    journal.write_text("[{}]")
+    with pytest.raises(SystemExit):
+        cli.main(arguments)
+    assert "not a usable journal" in capsys.readouterr().err
+
+
+def test_what_a_killed_process_left_of_finished_units_is_removed(folder, tmp_path, monkeypatch, capsys):
+    arguments = [str(argument) for argument in command(folder, tmp_path)[3:]]
+    cli.main(arguments)
+    left = next(tmp_path.glob("*-ogd-*")) / "checkpoint-0-1.safetensors"
+    other = left.with_name("checkpoint-5-6.safetensors")  # of runs that somebody else may be at
+    left.write_bytes(b"")
+    other.write_bytes(b"")
+    cli.main(arguments)
+    assert (left.exists(), other.exists()) == (False, True)
+
+
+def test_a_killed_unit_does_not_train_its_epochs_again(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    taken = []
+
+    class Counting(crew.Beacon):
+        def start(self, total):
+            super().start(total)
+            taken.append(total)
+
+        def advance(self, done, note):
+            super().advance(done, note)
+            if len(taken) == 1 and self.done > 2000:
+                raise Killed
+
+    monkeypatch.setattr(crew, "Beacon", Counting)
+    arguments = ["run", *SIZES, "--data", str(folder), "--out", str(tmp_path), "--jobs", "1"]
+    with pytest.raises(Killed):
+        cli.main(arguments)
+    cli.main(arguments)
+    assert taken == [2700, 900]  # 3 tasks, 3 epochs, 300 steps; killed in the first epoch of the third task
+
+
+def test_units_that_share_a_first_task(tiny, tmp_path):
+    from ogd.records import resolve
+
+    def wanted(*methods, **options):
+        return [(resolve("rotated", method, tiny, tasks=2, **options), 12) for method in methods]
+
+    firsts, units = plan.plan(wanted("sgd", "ogd") + wanted("sgd", lr=0.5), tiny, tmp_path)
+    assert sorted((unit.part, len(unit.group)) for unit in units) == [
+        ("all", 2), ("all", 10), ("rest", 2), ("rest", 2), ("rest", 10), ("rest", 10),
+    ]  # fmt: skip
+    assert sorted(len(unit.group) for unit in firsts) == [2, 10]
+    assert {unit.first_key for unit in firsts} == {unit.first_key for unit in units if unit.part == "rest"}
+    costs = [unit.cost for unit in units]
+    assert costs[0] == max(costs)
