@@ -69,10 +69,18 @@ class Comparison:
         return f"{self.experiment.where}. {self.experiment.title}"
 
     @property
+    def published(self) -> bool:
+        return any(row.published for row in self.experiment.rows)
+
+    @property
+    def runs(self) -> str:
+        """How many runs a number is from; `missing` has the exceptions."""
+        return f"{self.experiment.runs} runs" if self.experiment.runs > 1 else "1 run"
+
+    @property
     def caption(self) -> str:
         """Say what a number is, from how many runs, at which scale, and of which tasks."""
-        runs = f"{self.experiment.runs} runs" if self.experiment.runs > 1 else "1 run"
-        spread = f"mean ± sample standard deviation over {runs}"
+        spread = f"mean ± sample standard deviation over {self.runs}"
         text = f"Accuracy (%) {MEANINGS[self.experiment.value]}, {spread}; {self.experiment.profile}."
         dealt = self.found.answers[0].requests[0].partition
         if self.experiment.value == "final" and dealt is not None:

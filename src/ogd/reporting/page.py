@@ -27,6 +27,11 @@ class Score:
     missing: int
     average: Entry | None
 
+    @property
+    def split(self) -> bool:
+        """Whether its cells hang on a partition that the paper does not tell."""
+        return captions.table(self.comparison) == captions.SPLIT
+
 
 def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Path) -> str:
     """Return the page; `drawn` has the inline SVG of every figure and heat map by name."""
@@ -52,8 +57,7 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
         lines=forms.lines,
         ours=forms.ours,
         difference=forms.difference,
-        remark=captions.remark,
-        heat_map=captions.heat_map,
+        captions=captions,
         command=lambda comparison: command(comparison, folder),
         folder=shown(folder),
         costs={c.experiment.name: cost.seconds(c.found.records()) for c in there},

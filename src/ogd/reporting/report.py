@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ogd.records import speed
 from ogd.records.files import write_bytes, write_text
-from ogd.reporting import captions, drawing, figures, forms, heatmaps
+from ogd.reporting import drawing, figures, forms, heatmaps
 from ogd.reporting.collect import collect
 from ogd.reporting.compare import Comparison, compare, with_times
 from ogd.reporting.inline import inline
@@ -34,11 +34,10 @@ def write(found: list[Comparison], folder: Path, out: Path) -> Path:
         for suffix, form in FORMS.items():
             write_text(out / "tables" / f"{name}.{suffix}", form(comparison))
         if comparison.experiment.kind == "figure":
-            label = f"{comparison.title}. {captions.remark(comparison)}"
-            drawn[name] = _figure(figures.draw(comparison), name, label, out)
+            drawn[name] = _figure(figures.draw(comparison), name, comparison.title, out)
         elif comparison.experiment.value == "final":
             name = f"{name}-heatmap"
-            drawn[name] = _figure(heatmaps.draw(comparison.found), name, captions.heat_map(comparison), out)
+            drawn[name] = _figure(heatmaps.draw(comparison.found), name, f"Heat maps. {comparison.title}", out)
     path = out / "index.html"
     write_text(path, page(found, drawn, folder))
     return path
