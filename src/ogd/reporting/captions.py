@@ -12,9 +12,9 @@ BARS = "Bars are means over {runs}, error bars ± one standard deviation; the ax
 POINTS = "Points are means over {runs}, error bars ± one standard deviation."
 FIGURES = {
     "curves": (
-        "Three tasks learned one after the other, 5 epochs each in the paper; a dashed line is where the next begins. Lines "
-        "are means over {runs}, bands ± one standard deviation; the axis is truncated, as in the paper. MTL's steps are "
-        "shared by all tasks seen so far, so it learns task 3 from a third of its data."
+        "Accuracy on each of three tasks learned one after the other; a dashed line is where the next begins. Lines "
+        "are means over {runs}, bands ± one standard deviation; the axis is truncated, as in the paper. MTL's steps "
+        "are shared by all tasks seen so far, so it learns task 3 from a third of its data."
     ),
     "angles": f"Accuracy on the upright digits after the turned ones were learned. {BARS}",
     "partitions": f"A plot a partition of the digits into two tasks; the paper does not say which five it took. {BARS}",
@@ -37,13 +37,14 @@ def figure(comparison: Comparison) -> str:
         text += " EWC's λ is the one chosen on validation data."
     if comparison.experiment.name == "angles":
         text += _farthest(comparison)
-    return f"{text} At {comparison.experiment.profile}."
+    profile = comparison.experiment.profile
+    return f"{text} {profile[0].upper()}{profile[1:]}."
 
 
 def heat_map(comparison: Comparison) -> str:
     """Return the caption of a heat map."""
     return (
-        f"Accuracy (%) after each task (down) on every task (across), mean over {comparison.runs}, at "
+        f"Accuracy (%) after each task (down) on every task (across), mean over {comparison.runs}; "
         f"{comparison.experiment.profile}. Colours run from {lowest(comparison.found):g}\u00a0% (dark) to 100\u00a0% "
         "(bright); tasks not trained yet stand without colour."
     )

@@ -11,26 +11,26 @@ CHOICES = (
     ),
     (
         "OGD",
-        "exact projection at every step (`--projection implicit`); K in float64, eigenvalues below 10⁻¹⁰ of the largest "
-        "are cut off after scaling gradients to length 1",
+        "exact projection at every step (`--projection implicit`); K in float64, eigenvalues below 10⁻¹⁰ of the "
+        "largest are cut off after scaling gradients to length 1",
     ),
     ("A-GEM", "10 examples drawn from the memory a step (with replacement), each scored by its own task's head"),
     (
         "EWC",
-        "Fisher information from per-example gradients with the true label on 2,000 examples; ½ λ Σ F (w − w*)²; λ chosen "
-        "on a sixth of the training data held out (`ogd tune ewc`, records in `results/tuning`), never on test",
+        "Fisher information from per-example gradients with the true label on 2,000 examples; ½ λ Σ F (w − w*)²; λ "
+        "chosen on a sixth of the training data held out (`ogd tune ewc`, records in `results/tuning`), never on test",
     ),
     (
         "MTL",
-        "every batch uniformly from the union of the tasks seen so far, each example under its own task's head; as many "
-        "steps a task as the other methods, so during task t it sees 1/t of that task's data",
+        "every batch uniformly from the union of the tasks seen so far, each example under its own task's head; as "
+        "many steps a task as the other methods, so during task t it sees 1/t of that task's data",
     ),
     ("permutations", "all tasks are permuted, the first too; every run has its own"),
     ("rotation", "counter-clockwise, bilinear, about the centre, zeros from outside"),
     (
         "split",
-        "one head a task: the softmax runs over the task's classes only; Table 3 is 01/23/45/67/89, other partitions are "
-        "drawn by a named seed",
+        "one head a task: the softmax runs over the task's classes only; Table 3 is 01/23/45/67/89, other partitions "
+        "are drawn by a named seed",
     ),
     ("±", "sample standard deviation over runs"),
 )

@@ -45,7 +45,9 @@ def collect(folder: Path, seed: int = 0) -> list[Found]:
     some: experiments share settings, so a few records at full scale may have come from a neighbour.
     """
     if not folder.is_dir():
-        raise ValueError(f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it")
+        raise ValueError(
+            f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"
+        )
     dataset = load("mnist")
     found = [_chosen(experiment, dataset, folder, seed) for experiment in EXPERIMENTS.values()]
     if not any(one.share for one in found):

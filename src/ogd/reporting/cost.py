@@ -29,7 +29,12 @@ def environments(records: Iterable[RunRecord]) -> list[tuple[str, list[tuple[str
     facts: dict[str, Counter[str]] = {}
     for environment in unique.values():
         for name, value in environment.items():
-            facts.setdefault(name, Counter())[value or "not known"] += 1
+            facts.setdefault(name, Counter())[_short(value) if name == "commit" else value or "not known"] += 1
     return [
         (name, sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))) for name, counts in sorted(facts.items())
     ]
+
+
+def _short(commit: str | None) -> str:
+    """Return a commit as Git abbreviates it, with the `+` of a changed checkout."""
+    return commit[:10] + "+" * commit.endswith("+") if commit else "not known"

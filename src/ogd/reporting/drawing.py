@@ -35,6 +35,7 @@ STYLE = {
     "svg.hashsalt": "ogd",
     "pdf.fonttype": 42,  # text stays text
     "font.size": 9.5,
+    "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": 10,
@@ -53,6 +54,7 @@ STYLE = {
         ["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color", "axes.titlecolor"], INK
     ),
 }
+
 
 def styled(**more: str) -> AbstractContextManager[None]:
     """Return a context to draw and to save in; a user's own matplotlibrc changes nothing."""

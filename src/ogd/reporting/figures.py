@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,7 @@ def draw(comparison: Comparison) -> Figure:
 def curves(comparison: Comparison) -> Figure:
     """Figure 2: the accuracy on each task while all are learned in turn, a panel a task, one above the other."""
     tasks = len(comparison.experiment.columns)
+    length = comparison.found.answers[0].requests[0].epochs  # of a task
     figure = canvas(8, 1.9 * tasks + 0.6)
     panels: list[Axes] = list(np.ravel(figure.subplots(tasks, 1, sharex=True, sharey=True)))
     lowest = 100.0
@@ -34,29 +36,21 @@ def curves(comparison: Comparison) -> Figure:
         runs = [record for record in answer.runs[0] if record.curve is not None]
         if not runs:
             continue
-        epochs, values = _curves(runs)
-        look, request = LOOKS[line.method], answer.requests[0]
-        mean = values.mean(0)
-        spread = values.std(0, ddof=1) if len(runs) > 1 else np.zeros_like(mean)
+        x, values = _curves(runs)
         for task, axes in enumerate(panels):
-            x, y, s = epochs, mean[:, task], spread[:, task]
-            axes.plot(
-                x, y, color=look.colour, ls=look.dashes, lw=1.2, zorder=3 + (line.method == "ogd"),
-                marker=look.marker, ms=3.5, markevery=(2 * number, 10),
-            )  # fmt: skip
-            axes.fill_between(x, y - s, y + s, color=look.colour, alpha=0.18, lw=0, zorder=2)
-            settled = y[epochs >= (task + 0.5) * request.epochs]  # the rise from chance is cut off, as in the paper
+            y = _band(axes, x, values[:, :, task], line.method, 2 * number)
+            settled = y[x >= (task + 0.5) * length]  # the rise from chance is cut off, as in the paper
             lowest = min(lowest, float(settled.min(initial=100.0)))
-    request = comparison.found.answers[0].requests[0]
     for task, axes in enumerate(panels):
         grid(axes)
-        axes.set(ylim=(math.floor(lowest / 5) * 5 - 1, 100), xlim=(0, tasks * request.epochs))
-        axes.set_ylabel(f"task {task + 1} (%)")
+        axes.set(ylim=(math.floor(lowest / 5) * 5 - 1, 100), xlim=(0, tasks * length))
+        axes.set_ylabel(f"accuracy on\ntask {task + 1} (%)")
         for switch in range(1, tasks):
-            axes.axvline(switch * request.epochs, color=MUTED, ls=(0, (4, 3)), lw=0.9, zorder=1)
-    for task in range(tasks):
-        centre = (task + 0.5) / tasks
-        panels[0].text(centre, 1.02, f"training on task {task + 1}", transform=panels[0].transAxes, ha="center", color=MUTED)
+            axes.axvline(switch * length, color=MUTED, ls=(0, (4, 3)), lw=0.9, zorder=1)
+        above = panels[0].get_xaxis_transform()
+        panels[0].text(
+            (task + 0.5) * length, 1.02, f"training on task {task + 1}", transform=above, ha="center", color=MUTED
+        )
     panels[-1].set_xlabel("epochs")
     legend(figure, _drawn(comparison))
     return figure
@@ -156,6 +150,18 @@ def _curves(runs: list[RunRecord]) -> tuple[Array, Array]:
     return steps / steps[-1] * first.request.epochs * first.request.tasks, values
 
 
+def _band(axes: Axes, x: Array, values: Array, method: str, offset: int) -> Array:
+    """Draw the mean of (runs, points) with a band of ± one standard deviation, and return it."""
+    look, mean = LOOKS[method], values.mean(0)
+    above = 4 if method == "ogd" else 3
+    axes.plot(x, mean, color=look.colour, ls=look.dashes, lw=1.2, zorder=above, marker=look.marker, ms=3.5,
+              markevery=(offset, 10))  # fmt: skip
+    if len(values) > 1:
+        spread = values.std(0, ddof=1)
+        axes.fill_between(x, mean - spread, mean + spread, color=look.colour, alpha=0.18, lw=0, zorder=2)
+    return np.asarray(mean)
+
+
 def _bars(axes: Axes, comparison: Comparison, where: Array, width: float, first: int = 0) -> None:
     """Draw the columns from `first` on as groups of bars at `where`; the axis begins at a round number below all."""
     each = width / len(comparison.lines)
@@ -172,15 +178,16 @@ def _bars(axes: Axes, comparison: Comparison, where: Array, width: float, first:
 
 
 def _floor(comparison: Comparison) -> float:
-    lowest = min(e.mean - np.nan_to_num(e.std) for line in comparison.lines for e in line.entries if e.runs)
-    return max(0.0, math.floor((lowest - 2) / 10) * 10)
+    entries = [entry for line in comparison.lines for entry in line.entries if entry.runs]
+    lowest = min(entry.mean - (0 if math.isnan(entry.std) else entry.std) for entry in entries)
+    return max(0.0, math.floor((lowest - 2) / 10) * 10.0)
 
 
-def _points(axes: Axes, where: list[int] | list[float], line: Line, **look: object) -> None:
-    there = [(x, e.mean, float(np.nan_to_num(e.std))) for x, e in zip(where, line.entries, strict=True) if e.runs]
-    if there:
-        x, means, errors = zip(*there, strict=True)
-        axes.errorbar(x, means, errors, elinewidth=0.9, zorder=3 + (line.method == "ogd"), **look)  # type: ignore[arg-type]
+def _points(axes: Axes, where: list[int] | list[float], line: Line, **look: Any) -> None:
+    """Draw a line with error bars; it breaks where a column was not run."""
+    means = [entry.mean for entry in line.entries]
+    errors = np.nan_to_num([entry.std for entry in line.entries])
+    axes.errorbar(where, means, errors, elinewidth=0.9, zorder=3 + (line.method == "ogd"), **look)
 
 
 def _drawn(comparison: Comparison) -> list[tuple[str, str]]:

@@ -81,7 +81,8 @@ def latex(comparison: Comparison) -> str:
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}",
-            r"\begin{table}", r"\centering", rf"\caption{{{notes}}}", rf"\label{{tab:ogd-{comparison.experiment.name}}}",
+            r"\begin{table}", r"\centering", rf"\caption{{{notes}}}",
+            rf"\label{{tab:ogd-{comparison.experiment.name}}}",
             rf"\begin{{tabular}}{{ll{'r' * (len(comparison.columns) + len(aside))}}}", r"\toprule", rf"{heads} \\",
             *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
         ]

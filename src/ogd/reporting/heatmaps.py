@@ -48,7 +48,7 @@ def lowest(found: Found) -> float:
 
 def _matrix(answer: Answer) -> Array:
     """Return the mean over runs in percent, (tasks, tasks): without the initial weights' row."""
-    return 100 * matrices(answer.runs[0]).mean(0)[1:]
+    return 100 * np.asarray(matrices(answer.runs[0]).mean(0)[1:])
 
 
 def _panel(axes: Axes, matrix: Array, scale: Normalize) -> None:

@@ -6,7 +6,6 @@ from html import escape
 from ogd.reporting.drawing import INK, MUTED
 
 
-
 def inline(svg: str, name: str, label: str) -> str:
     """Return SVG with text (`drawing.svg(…, text=True)`) for an HTML page that may hold others like it."""
     match = re.search(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>(.*)</svg>', svg, re.DOTALL)
@@ -21,5 +20,6 @@ def inline(svg: str, name: str, label: str) -> str:
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", body)
     width = float(box.split()[2]) / 72 * 6  # rem: an inch is 6, so that letters are nearly the text's
-    head = f'<svg viewBox="{box}" style="max-width: {width:g}rem" role="img" aria-label="{escape(label)}">'
+    size = f"max-width: {width:g}rem; min-width: {0.7 * width:g}rem"  # smaller cannot be read: its box scrolls
+    head = f'<svg viewBox="{box}" style="{size}" role="img" aria-label="{escape(label)}">'
     return f"{head}{body.strip()}</svg>"

@@ -10,6 +10,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from ogd.experiments.paper import LABELS
 from ogd.reporting import captions, cost, forms
 from ogd.reporting.choices import CHOICES
 from ogd.reporting.compare import Comparison, Entry
@@ -49,11 +50,12 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
         absent=[c for c in comparisons if not c.found.share],
         there=there,
         drawn={name: Markup(svg) for name, svg in drawn.items()},
-        scores=scores(there),
+        scores=scores(comparisons),
         marks=MARKS,
         definition=DEFINITION,
         choices=CHOICES,
         looks=LOOKS,
+        labels=LABELS,
         lines=forms.lines,
         ours=forms.ours,
         difference=forms.difference,

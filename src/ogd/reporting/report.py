@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from ogd.records import speed
 from ogd.records.files import write_bytes, write_text
 from ogd.reporting import drawing, figures, forms, heatmaps
@@ -43,7 +45,7 @@ def write(found: list[Comparison], folder: Path, out: Path) -> Path:
     return path
 
 
-def _figure(figure: drawing.Figure, name: str, label: str, out: Path) -> str:
+def _figure(figure: Figure, name: str, label: str, out: Path) -> str:
     """Write a figure's files and return it for the page."""
     write_text(out / "figures" / f"{name}.svg", drawing.svg(figure))
     write_bytes(out / "figures" / f"{name}.pdf", drawing.pdf(figure))
