@@ -38,8 +38,8 @@ class Found:
                 yield from runs
 
 
-def collect(folder: Path, seed: int = 0) -> list[Found]:
-    """Return every experiment with the records that `folder` holds of it.
+def collect(folder: Path) -> list[Found]:
+    """Return every experiment with the records of seed 0 that `folder` holds of it.
 
     The profile is the paper's scale, unless less than half of its settings are there and the quick profile has
     some: experiments share settings, so a few records at full scale may have come from a neighbour.
@@ -49,7 +49,7 @@ def collect(folder: Path, seed: int = 0) -> list[Found]:
             f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"
         )
     dataset = load("mnist")
-    found = [_chosen(experiment, dataset, folder, seed) for experiment in EXPERIMENTS.values()]
+    found = [_chosen(experiment, dataset, folder) for experiment in EXPERIMENTS.values()]
     if not any(one.share for one in found):
         raise ValueError(
             f"dir: {str(folder)!r} holds no records of the tables and figures that `ogd list` names; "
@@ -58,18 +58,18 @@ def collect(folder: Path, seed: int = 0) -> list[Found]:
     return found
 
 
-def _chosen(experiment: Experiment, dataset: Dataset, folder: Path, seed: int) -> Found:
-    full = _found(experiment, dataset, folder, seed)
+def _chosen(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
+    full = _found(experiment, dataset, folder)
     if full.share >= 0.5:
         return full
-    fast = _found(quick(experiment), dataset, folder, seed)
+    fast = _found(quick(experiment), dataset, folder)
     return fast if fast.share else full
 
 
-def _found(experiment: Experiment, dataset: Dataset, folder: Path, seed: int) -> Found:
+def _found(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
     answers = []
     for row in experiment.rows:
-        requests = tuple(resolve(method=row.method, dataset=dataset, seed=seed, **setting) for setting in row.settings)
+        requests = tuple(resolve(method=row.method, dataset=dataset, **setting) for setting in row.settings)
         runs = []
         for request in requests:
             there = find(folder, request)

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 INK, MUTED = "#1a1a1a", "#757575"  # the page gives these two its own colours
 
@@ -80,7 +81,8 @@ def legend(figure: Figure, methods: Sequence[tuple[str, str]], *, filled: bool =
 
 
 def grid(axes: Axes) -> None:
-    """Rule the accuracies, and label them in percent."""
+    """Rule the accuracies, at whole percents."""
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.grid(axis="y")
     axes.tick_params(length=3, width=0.7)
 

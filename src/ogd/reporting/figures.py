@@ -76,7 +76,9 @@ def split_in_two(comparison: Comparison) -> Figure:
     for column, axes in enumerate(panels):
         _bars(axes, comparison, np.zeros(1), 0.9, column)
         dealt = comparison.found.answers[0].requests[column].partition or ()
-        axes.set_title(partitions.name(dealt).replace("/", " / "), loc="center", fontsize=9)
+        name, label = partitions.name(dealt), comparison.columns[column]
+        seed = "" if label == name else f" ({label})"  # the table's columns say it so
+        axes.set_title(name.replace("/", " / ") + seed, loc="center", fontsize=8.5)
         axes.set_xticks([])
         axes.set_xlim(-0.55, 0.55)
         if column:
@@ -125,6 +127,7 @@ def over_lambda(comparison: Comparison) -> Figure:
     axes.set_xscale("log")
     axes.set_xticks(where, [f"{value:g}" for value in where])
     axes.set_xticks([], minor=True)
+    axes.set_xlim(0.8 * min(where), 1.25 * max(where))
     axes.set(xlabel="λ", ylabel="average over 5 tasks (%)")
     grid(axes)
     figure.legend(handles=handles, loc="outside upper center", ncols=2, handlelength=2.6)

@@ -75,14 +75,16 @@ def latex(comparison: Comparison) -> str:
             texts = [f"{tex(text)}\\,{mark.latex}" if mark else tex(text) for text, mark in cells]
             last = [tex(line.aside) if number == 0 else ""] if comparison.aside else []
             body.append(" & ".join([tex(line.label) if number == 0 else "", what, *texts, *last]) + r" \\")
-    notes = " ".join(tex(note) for note in (f"{comparison.title}.", comparison.caption, *_notes(comparison)))
+    experiment = comparison.experiment
+    where = f" ({experiment.where} of the paper)" if comparison.published else ""
+    notes = " ".join(tex(note) for note in (f"{experiment.title}{where}.", comparison.caption, *_notes(comparison)))
     for mark in MARKS:
         notes = notes.replace(mark.sign, mark.latex)
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}",
             r"\begin{table}", r"\centering", rf"\caption{{{notes}}}",
-            rf"\label{{tab:ogd-{comparison.experiment.name}}}",
+            rf"\label{{tab:ogd-{experiment.name}}}",
             rf"\begin{{tabular}}{{ll{'r' * (len(comparison.columns) + len(aside))}}}", r"\toprule", rf"{heads} \\",
             *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
         ]
