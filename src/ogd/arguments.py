@@ -114,6 +114,14 @@ def add_tune(sub: Parser) -> None:
     sub.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the record")
 
 
+def add_report(sub: Parser) -> None:
+    sub.add_argument(
+        "dir", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of records (default: runs)"
+    )
+    sub.add_argument("--out", type=Path, metavar="DIR", help="folder for the page and its files (default: DIR/report)")
+    sub.add_argument("--open", action="store_true", help="open the page in a browser")
+
+
 def add_bench(sub: Parser) -> None:
     records = sub.add_mutually_exclusive_group()
     records.add_argument("--save", type=Path, metavar="FILE", help="keep the measurement as a record")

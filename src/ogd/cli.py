@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ogd import catalogue
-from ogd.arguments import Help, Parser, add_bench, add_reproduce, add_run, add_tune, fail, method_options
+from ogd.arguments import Help, Parser, add_bench, add_report, add_reproduce, add_run, add_tune, fail, method_options
 from ogd.experiments import EXPERIMENTS
 from ogd.records.record import RunRecord, to_json
 from ogd.version import __version__
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def option(argument: str) -> str:
     """Return what an argument of the library is called on the command line."""
-    return "NAME" if argument == "names" else f"--{argument.replace('_', '-')}"
+    return {"names": "NAME", "dir": "DIR"}.get(argument, f"--{argument.replace('_', '-')}")
 
 
 def parser() -> Parser:
@@ -63,6 +63,7 @@ def parser() -> Parser:
     for name, add, command, summary in [
         ("run", add_run, run, "train methods on a benchmark and compare them"),
         ("reproduce", add_reproduce, reproduce, "regenerate tables and figures of the paper beside its numbers"),
+        ("report", add_report, report, "draw one page of all tables and figures that records answer, and their files"),
         ("tune", add_tune, tune, "choose a method's setting on a validation split of the training data"),
         ("list", None, show_list, "list benchmarks, methods, data sets, tables and figures"),
         ("bench", add_bench, bench, "measure this machine: ratios taken side by side in one process"),
@@ -148,6 +149,21 @@ def complain(failures: Sequence[str]) -> None:
     if failures:
         count = f"{len(failures)} unit{'s' if len(failures) > 1 else ''} failed"
         raise RuntimeError("\n".join([f"{count}; the same command tries again:", *failures]))
+
+
+def report(options: argparse.Namespace) -> None:
+    from ogd.experiments.runner import check_writable
+    from ogd.reporting import report as reports
+
+    out = options.out or options.dir / "report"
+    found = reports.comparisons(options.dir)
+    check_writable([out])
+    path = reports.write(found, options.dir, out)
+    print(path)
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
 
 
 def tune(options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically, making its folder where there is none."""
+    """Write a text file atomically, in UTF-8 and with the newlines it has."""
     write_bytes(path, text.encode())
 
 

@@ -1,4 +1,4 @@
-"""Records → tables. Never imports torch."""
+"""Records → tables, figures and the page (`ogd.reporting.report`). Never imports torch."""
 
 from ogd.reporting.tables import Table, comparison, overview, scores, speeds
 

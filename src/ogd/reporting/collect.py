@@ -1,0 +1,78 @@
+"""A folder of records → what it answers of every experiment. Finds, never trains."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ogd.data import Dataset, load
+from ogd.experiments import EXPERIMENTS, Experiment, quick
+from ogd.experiments.experiment import Row
+from ogd.records import Request, RunRecord, find, resolve
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One row: what it asks, a request a setting, and the runs of each that were found."""
+
+    row: Row
+    requests: tuple[Request, ...]
+    runs: tuple[tuple[RunRecord, ...], ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """An experiment in one profile, and what a folder holds of it."""
+
+    experiment: Experiment
+    answers: tuple[Answer, ...]
+
+    @property
+    def share(self) -> float:
+        """How many of its settings have a run, as a fraction."""
+        there = [bool(runs) for answer in self.answers for runs in answer.runs]
+        return sum(there) / len(there)
+
+    def records(self) -> Iterator[RunRecord]:
+        for answer in self.answers:
+            for runs in answer.runs:
+                yield from runs
+
+
+def collect(folder: Path) -> list[Found]:
+    """Return every experiment with the records of seed 0 that `folder` holds of it.
+
+    The profile is the paper's scale, unless less than half of its settings are there and the quick profile has
+    some: experiments share settings, so a few records at full scale may have come from a neighbour.
+    """
+    if not folder.is_dir():
+        raise ValueError(
+            f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"
+        )
+    dataset = load("mnist")
+    found = [_chosen(experiment, dataset, folder) for experiment in EXPERIMENTS.values()]
+    if not any(one.share for one in found):
+        raise ValueError(
+            f"dir: {str(folder)!r} holds no records of the tables and figures that `ogd list` names; "
+            f"`ogd reproduce all --quick --out {folder}` makes some"
+        )
+    return found
+
+
+def _chosen(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
+    full = _found(experiment, dataset, folder)
+    if full.share >= 0.5:
+        return full
+    fast = _found(quick(experiment), dataset, folder)
+    return fast if fast.share else full
+
+
+def _found(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
+    answers = []
+    for row in experiment.rows:
+        requests = tuple(resolve(method=row.method, dataset=dataset, **setting) for setting in row.settings)
+        runs = []
+        for request in requests:
+            there = find(folder, request)
+            runs.append(tuple(there[r] for r in range(experiment.runs) if r in there))
+        answers.append(Answer(row, requests, tuple(runs)))
+    return Found(experiment, tuple(answers))

@@ -1,0 +1,132 @@
+"""A comparison as Markdown, as LaTeX (booktabs) and as CSV; and the lines that all forms and the page share."""
+
+import csv
+import io
+import math
+import re
+
+from ogd.reporting.compare import Comparison, Entry, Line
+from ogd.reporting.judge import MARKS, Mark
+from ogd.reporting.tables import Table, mean_std, signed
+
+Text = tuple[str, Mark | None]
+LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "±": r"$\pm$", "λ": r"$\lambda$", "°": r"$^\circ$", "×": r"$\times$", "–": "--", "…": r"\dots{}",
+}  # fmt: skip
+
+
+def lines(line: Line) -> list[tuple[str, list[Text]]]:
+    """Return a row as text: ours, and where something was published, the paper's and the difference."""
+    texts: list[tuple[str, list[Text]]] = [("ours", [(ours(entry), None) for entry in line.entries])]
+    if any(entry.published for entry in line.entries):
+        texts.append(("paper", [(paper(entry), None) for entry in line.entries]))
+        texts.append(("difference", [(difference(entry), entry.mark) for entry in line.entries]))
+    return texts
+
+
+def ours(entry: Entry) -> str:
+    """Write our cell; one that has fewer runs than asked for says so."""
+    if not entry.runs:
+        return "–"
+    few = f" ({len(entry.runs)} of {entry.wanted} runs)" if len(entry.runs) < entry.wanted else ""
+    return mean_std(entry.runs) + few
+
+
+def paper(entry: Entry) -> str:
+    """Write the published cell; an average of published means has no standard deviation."""
+    if entry.published is None:
+        return ""
+    spread = "" if math.isnan(entry.published.std) else f" ± {entry.published.std:.1f}"
+    return f"{entry.published.mean:.1f}{spread}"
+
+
+def difference(entry: Entry) -> str:
+    """Write ours − paper's."""
+    return signed(entry.difference) if entry.published and entry.runs else "–"
+
+
+def markdown(comparison: Comparison) -> str:
+    """Return a Markdown table under its title, with what is missing and what the marks mean below it."""
+    groups = []
+    for line in comparison.lines:
+        group = []
+        for number, (what, cells) in enumerate(lines(line)):
+            first = number == 0
+            texts = [f"{text} {mark.sign}" if mark else text for text, mark in cells]
+            aside = [line.aside if first else ""] if comparison.aside else []
+            group.append(tuple(map(_bar, (line.label if first else "", what, *texts, *aside))))
+        groups.append(tuple(group))
+    aside = [comparison.aside] if comparison.aside else []
+    columns = tuple(map(_bar, ("", "", *comparison.columns, *aside)))
+    text = Table(comparison.title, comparison.caption, columns, tuple(groups)).markdown()
+    return "\n\n".join([text, *_notes(comparison)]) + "\n"
+
+
+def latex(comparison: Comparison) -> str:
+    r"""Return a `table` environment that needs \usepackage{booktabs}."""
+    aside = [comparison.aside] if comparison.aside else []
+    heads = " & ".join(tex(text) for text in ("", "", *comparison.columns, *aside))
+    body = []
+    for line in comparison.lines:
+        body.append(r"\midrule")
+        for number, (what, cells) in enumerate(lines(line)):
+            texts = [f"{tex(text)}\\,{mark.latex}" if mark else tex(text) for text, mark in cells]
+            last = [tex(line.aside) if number == 0 else ""] if comparison.aside else []
+            body.append(" & ".join([tex(line.label) if number == 0 else "", what, *texts, *last]) + r" \\")
+    experiment = comparison.experiment
+    where = f" ({experiment.where} of the paper)" if comparison.published else ""
+    notes = " ".join(tex(note) for note in (f"{experiment.title}{where}.", comparison.caption, *_notes(comparison)))
+    for mark in MARKS:
+        notes = notes.replace(mark.sign, mark.latex)
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs}",
+            r"\begin{table}", r"\centering", rf"\caption{{{notes}}}",
+            rf"\label{{tab:ogd-{experiment.name}}}",
+            rf"\begin{{tabular}}{{ll{'r' * (len(comparison.columns) + len(aside))}}}", r"\toprule", rf"{heads} \\",
+            *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
+        ]
+    )  # fmt: skip
+
+
+def tidy(comparison: Comparison) -> str:
+    """Return CSV, a line a cell, unrounded; what is not known is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    heads = "row method column ours_mean ours_std runs runs_wanted paper_mean paper_std difference mark"
+    writer.writerow(heads.split())
+    for line in comparison.lines:
+        for entry, column in zip(line.entries, comparison.columns, strict=True):
+            published = (entry.published.mean, entry.published.std) if entry.published else (math.nan, math.nan)
+            numbers = [*map(_number, (entry.mean, entry.std)), len(entry.runs), entry.wanted, *map(_number, published)]
+            mark = entry.mark.name if entry.mark else ""
+            writer.writerow([line.label, line.method, column, *numbers, _number(entry.difference), mark])
+    return out.getvalue()
+
+
+def tex(text: str) -> str:
+    """Escape what LaTeX would read as its own.
+
+    Examples:
+        >>> print(tex("EWC, λ = 1: 50 % & 1.0 ± 0.5"))
+        EWC, $\\lambda$ = 1: 50 \\% \\& 1.0 $\\pm$ 0.5
+    """
+    text = "".join(LATEX.get(character, character) for character in text)
+    return re.sub(r"^-(?=\d)", "$-$", text)
+
+
+def _notes(comparison: Comparison) -> list[str]:
+    missing = [f"Incomplete. {'. '.join(comparison.missing)}."] if comparison.missing else []
+    marked = any(entry.mark for line in comparison.lines for entry in line.entries)
+    legend = ["; ".join(f"{mark.sign} {mark.words}" for mark in MARKS) + "."] if marked else []
+    return missing + legend
+
+
+def _bar(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6g}"

@@ -1,0 +1,52 @@
+"""A folder of records → the page, and beside it every figure and every table as files."""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from ogd.records import speed
+from ogd.records.files import write_bytes, write_text
+from ogd.reporting import drawing, figures, forms, heatmaps
+from ogd.reporting.collect import collect
+from ogd.reporting.compare import Comparison, compare, with_times
+from ogd.reporting.inline import inline
+from ogd.reporting.page import page
+
+FORMS = {"md": forms.markdown, "tex": forms.latex, "csv": forms.tidy}
+
+
+def comparisons(folder: Path) -> list[Comparison]:
+    """Return every experiment with what `folder` holds of it, and the speeds that `ogd bench --save` left there."""
+    made = [compare(found) for found in collect(folder)]
+    measured = folder / "speed.json"
+    if not measured.exists():
+        return made
+    ratios = {ratio.key: ratio.median for ratio in speed.read(measured)}
+    return [with_times(one, ratios) if one.experiment.name == "every" else one for one in made]
+
+
+def write(found: list[Comparison], folder: Path, out: Path) -> Path:
+    """Write the report of what was found in `folder` to `out`, and return the page's path. The same records give
+    the same bytes."""
+    drawn = {}
+    for comparison in found:
+        if not comparison.found.share:
+            continue
+        name = comparison.experiment.name
+        for suffix, form in FORMS.items():
+            write_text(out / "tables" / f"{name}.{suffix}", form(comparison))
+        if comparison.experiment.kind == "figure":
+            drawn[name] = _figure(figures.draw(comparison), name, comparison.title, out)
+        elif comparison.experiment.value == "final":
+            name = f"{name}-heatmap"
+            drawn[name] = _figure(heatmaps.draw(comparison.found), name, f"Heat maps. {comparison.title}", out)
+    path = out / "index.html"
+    write_text(path, page(found, drawn, folder))
+    return path
+
+
+def _figure(figure: Figure, name: str, label: str, out: Path) -> str:
+    """Write a figure's files and return it for the page."""
+    write_text(out / "figures" / f"{name}.svg", drawing.svg(figure))
+    write_bytes(out / "figures" / f"{name}.pdf", drawing.pdf(figure))
+    return inline(drawing.svg(figure, text=True), name, label)

@@ -1,0 +1,270 @@
+"""`ogd report` without a browser: what it says of complete, incomplete and odd records, and in which forms."""
+
+import csv
+import io
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from made_records import keep, made, make
+from ogd import cli
+from ogd.data import load
+from ogd.experiments import EXPERIMENTS
+from ogd.experiments.experiment import Cell
+from ogd.records import resolve
+from ogd.records.speed import Ratio, write
+from ogd.reporting import cost, figures, forms, heatmaps
+from ogd.reporting.choices import CHOICES
+from ogd.reporting.collect import collect
+from ogd.reporting.compare import Comparison
+from ogd.reporting.judge import judge
+from ogd.reporting.page import page, scores
+from ogd.reporting.report import comparisons
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(capsys, *arguments):
+    code = 0
+    try:
+        cli.main(["report", *map(str, arguments)])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    return (code, *capsys.readouterr())
+
+
+def comparison(folder, name) -> Comparison:
+    return next(one for one in comparisons(folder) if one.experiment.name == name)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """Two experiments of different kinds, in the quick profile."""
+    return make(tmp_path_factory.mktemp("few"), ["rotated", "curves"])
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "published", "verdict"),
+    [
+        (90.0, 0.5, Cell(90.9, 0.1), "within"),
+        (90.0, 0.5, Cell(91.0, 0.1), "within"),  # exactly two of ours
+        (90.0, 0.1, Cell(91.0, 0.5), "within"),  # exactly two of the paper's
+        (90.0, 0.5, Cell(91.1, 0.1), "short"),
+        (90.0, 0.5, Cell(88.9, 0.1), "better"),
+        (60.1, 0.0, Cell(60.1 - 0.2, 0.1), "within"),  # whatever the last bit
+        (99.96, 0.0, Cell(100.0, 0.0), "within"),  # the paper's one decimal hides it
+        (99.94, 0.0, Cell(100.0, 0.0), "short"),
+        (90.0, math.nan, Cell(91.0, 0.5), "within"),  # a single run
+        (90.0, math.nan, Cell(91.1, 0.5), "short"),
+        (90.0, 0.5, Cell(91.0, math.nan), None),  # an average, whose spread nobody knows
+        (math.nan, math.nan, Cell(91.0, 0.5), None),  # not run
+    ],
+)
+def test_marks(mean, std, published, verdict):
+    mark = judge(mean, std, published)
+    assert (mark and mark.name) == verdict
+
+
+def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp_path, capsys):
+    code, out, err = run(capsys, few, "--out", tmp_path / "one")
+    assert (code, out, err) == (0, f"{tmp_path / 'one' / 'index.html'}\n", "")
+    arguments = ["report", str(few), "--out", str(tmp_path / "two")]
+    script = f"import sys; from ogd.cli import main; main({arguments!r}); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
+    assert len(files) == 1 + 4 * 2 + 4 * 3  # `every` and `lambda` share settings with `rotated`
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+
+
+def test_latex_is_booktabs(few):
+    text = forms.latex(comparison(few, "rotated"))
+    for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\begin{tabular}{llrrrrrr}", r"\label{tab:ogd-rotated}"):
+        assert rule in text
+    body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
+    rows = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == 1 + 5 * 3 + 1
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {7}
+    assert r"EWC, $\lambda$ = 1 & ours" in text
+    assert r"62.9 $\pm$ 1.0" in text
+    assert not re.search(r"[λ°±×≈▲▽–]", text)
+
+
+def test_csv_has_a_line_a_cell_and_unrounded_numbers(few):
+    table = comparison(few, "rotated")
+    lines = list(csv.DictReader(io.StringIO(forms.tidy(table))))
+    assert len(lines) == 6 * 6
+    first = lines[0]
+    assert (first["row"], first["column"], first["runs"], first["paper_mean"]) == ("MTL", "task 1", "2", "92.1")
+    assert float(first["ours_mean"]) == pytest.approx(table.lines[0].entries[0].mean, rel=1e-5)
+    tuned = next(line for line in lines if line["row"] == "EWC, tuned λ")
+    assert (tuned["paper_mean"], tuned["difference"], tuned["mark"]) == ("", "", "")
+
+
+def test_markdown_has_the_marks_and_what_they_mean(few):
+    text = forms.markdown(comparison(few, "rotated"))
+    assert text.startswith("**Table 2. Rotated MNIST")
+    assert "quick profile" in text
+    assert "▽ short of the paper's" in text
+    assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {9}
+    assert forms.markdown(comparison(few, "curves")).count("|  |  |") == 1
+
+
+def test_odd_names_are_escaped_in_every_form(few):
+    table = comparison(few, "rotated")
+    odd = replace(table, lines=(replace(table.lines[0], label='<b>&|_%{}\\ "x"</b>'),))
+    assert r"| <b>&\|_%{}\ " in forms.markdown(odd)
+    assert r"<b>\&|\_\%\{\}\textbackslash{}" in forms.latex(odd)
+    assert next(csv.DictReader(io.StringIO(forms.tidy(odd))))["row"] == odd.lines[0].label
+    html = page([odd], {"rotated-heatmap": ""}, Path("a <b>"))
+    assert "<b>" not in html
+    assert "&lt;b&gt;&amp;|_%{}" in html
+
+
+def test_fewer_runs_are_said_wherever_they_are_shown(tmp_path):
+    mnist = load("mnist")
+    make(tmp_path, ["rotated"], full=True)
+    sgd = resolve("rotated", "sgd", mnist)
+    mtl = resolve("rotated", "mtl", mnist)
+    for request, runs in ((sgd, (1, 2, 3)), (mtl, range(5))):
+        for run in runs:
+            made(request, run).path(tmp_path).unlink()
+    table = comparison(tmp_path, "rotated")
+    assert table.missing == ("MTL: not run yet", "SGD: 2 of 5 runs")
+    for text in (forms.markdown(table), forms.latex(table), page([table], {}, tmp_path)):
+        assert "(2 of 5 runs)" in text
+        assert "MTL: not run yet. SGD: 2 of 5 runs." in text
+    (score,) = scores([table])
+    assert score.missing == 5
+    assert sum(score.counts.values()) == 20
+    titles = [axes.get_title("left") for axes in heatmaps.draw(table.found).axes]
+    assert "SGD (2 of 5 runs)" in titles
+    assert "MTL" not in titles
+
+
+def test_only_the_first_runs_count(tmp_path):
+    make(tmp_path, ["epochs"])
+    before = comparison(tmp_path, "epochs")
+    for answer in before.found.answers:
+        keep(made(answer.requests[0], 7), tmp_path)
+    assert comparison(tmp_path, "epochs") == before
+
+
+def test_missing_columns_are_dashes_and_a_line_breaks_there(tmp_path):
+    make(tmp_path, ["epochs"], full=True)
+    row = comparison(tmp_path, "epochs").found.answers[1]
+    for record in row.runs[1]:
+        record.path(tmp_path).unlink()
+    table = comparison(tmp_path, "epochs")
+    assert table.missing == ("OGD: not run yet at 40 epochs",)
+    assert forms.lines(table.lines[1])[0][1][1] == ("–", None)
+    drawn = figures.draw(table).axes[0].lines
+    assert sum(math.isnan(y) for line in drawn for y in line.get_ydata()) >= 1
+
+
+def test_a_single_run_has_no_spread(tmp_path):
+    make(tmp_path, ["curves", "angles", "lambda", "split"], full=True, runs=1)
+    for name in ("curves", "angles", "lambda"):
+        figures.draw(comparison(tmp_path, name))
+    table = comparison(tmp_path, "split")
+    assert re.fullmatch(r"\d\d\.\d \(1 of 5 runs\)", forms.ours(table.lines[0].entries[0]))
+    assert table.lines[0].entries[0].mark is not None
+
+
+def test_full_scale_goes_before_quick_but_a_neighbour_s_records_do_not_make_an_experiment(tmp_path):
+    make(tmp_path, ["rotated", "every"])
+    profile = {one.experiment.name: one.experiment.profile for one in collect(tmp_path)}
+    assert "quick" in profile["rotated"]
+    make(tmp_path, ["rotated"], full=True)
+    profile = {one.experiment.name: one.experiment.profile for one in collect(tmp_path)}
+    assert profile["rotated"] == "the paper's scale"
+    assert "quick" in profile["every"]  # of which OGD and SGD are rotated's
+
+
+def test_the_time_of_a_step_stands_beside_every(tmp_path):
+    make(tmp_path, ["every"])
+    assert comparison(tmp_path, "every").aside == ""
+    write(
+        [Ratio("ogd_over_sgd", 9.87, 9, 11, "m"), Ratio("ogd_every_50_over_sgd", 1.7, 1, 2, "m")],
+        tmp_path / "speed.json",
+    )
+    table = comparison(tmp_path, "every")
+    assert [line.aside for line in table.lines] == ["9.9 ×", "–", "1.7 ×", "–", "1.0 ×"]
+    assert "9.9 ×" in forms.markdown(table)
+    assert r"9.9 $\times$" in forms.latex(table)
+    assert "ogd bench" in page([table], {}, tmp_path)
+
+
+def test_a_group_s_time_counts_once(few):
+    records = list(comparison(few, "rotated").found.records())
+    assert len(records) == 12
+    assert cost.seconds(records) == pytest.approx(6 * 60.5)
+    assert cost.seconds(records * 2) == cost.seconds(records)
+    facts = dict(cost.environments(records))
+    assert facts["commit"] == [("0123456789", 12)]
+    assert facts["system"] == [("not known", 12)]
+
+
+def test_what_is_not_run_is_listed_with_its_command(few):
+    html = page(comparisons(few), dict.fromkeys(EXPERIMENTS, ""), few)
+    for name in set(EXPERIMENTS) - {"rotated", "curves", "every", "lambda"}:
+        assert f"<code>ogd reproduce {name} --out {few.name}</code>" in html
+    assert str(few) not in html  # a page is shown around
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"),
+    [
+        (lambda folder: folder.rmdir(), "DIR: there is no folder"),
+        (lambda folder: None, "holds no records"),
+        (
+            lambda folder: make(folder, ["epochs"]).joinpath("speed.json").write_text("{}"),
+            "not a usable record of speeds",
+        ),
+    ],
+)
+def test_errors_are_one_line_and_leave_nothing(tmp_path, capsys, prepare, message):
+    folder = tmp_path / "records"
+    folder.mkdir()
+    prepare(folder)
+    code, out, err = run(capsys, folder)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not (folder / "report").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_said_before_drawing(few, capsys, monkeypatch):
+    monkeypatch.setattr("ogd.reporting.report.write", None)
+    assert run(capsys, few, "--out", "/dev/null/x") == (
+        2,
+        "",
+        "ogd: --out: cannot write to /dev/null/x: Not a directory\n",
+    )
+
+
+def test_open_opens_the_page(few, tmp_path, capsys, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr("ogd.reporting.report.write", lambda found, folder, out: out / "index.html")
+    run(capsys, few, "--out", tmp_path)
+    assert opened == []
+    run(capsys, few, "--out", tmp_path, "--open")
+    assert opened == [(tmp_path / "index.html").as_uri()]
+
+
+def test_the_document_states_the_same_choices():
+    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    section = text[text.index("## Choices where the paper is silent") :]
+    rows = re.findall(r"^\| (.*?) \| (.*) \|$", section[: section.index("\n## ", 5)], re.MULTILINE)
+    assert tuple(rows[1:]) == CHOICES
+
+
+def test_one_colour_a_method(few):
+    drawn = figures.draw(comparison(few, "curves")).axes
+    colours = {line.get_color() for line in drawn[0].lines if len(line.get_xdata()) > 2}
+    assert len(colours) == 5
