@@ -4,10 +4,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test bench format docs clean
+.PHONY: help reproduce reproduce-paper test test-all bench format docs clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "ogd needs Python 3.11 or newer: make PYTHON=python3.11 …"; exit 1; }
@@ -17,6 +17,11 @@ $(READY): pyproject.toml constraints.txt
 
 reproduce: $(READY) ## the paper's three 5-task tables in the quick profile, beside the published numbers
 	$(BIN)/ogd reproduce permuted rotated split --quick --out runs/quick
+	$(BIN)/ogd report runs/quick
+
+reproduce-paper: $(READY) ## every table and figure at the paper's scale, and the page; hours, and it can be killed and resumed
+	$(BIN)/ogd reproduce all --out runs/paper
+	$(BIN)/ogd report runs/paper
 
 test: $(READY) ## format check, lint, types, import rules, tests, documents
 	$(BIN)/ruff format --check .
@@ -25,6 +30,10 @@ test: $(READY) ## format check, lint, types, import rules, tests, documents
 	$(BIN)/lint-imports
 	$(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
 	$(BIN)/pytest -n 2
+
+test-all: $(READY) ## make test, and what needs Ray
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	$(MAKE) test
 
 bench: $(READY) ## this machine's speed, as ratios measured side by side
 	$(BIN)/ogd bench

@@ -107,18 +107,18 @@ def test_csv_has_a_line_a_cell_and_unrounded_numbers(few):
 
 
 def test_markdown_has_the_marks_and_what_they_mean(few):
-    text = forms.markdown(comparison(few, "rotated"))
+    text = forms.table(comparison(few, "rotated")).markdown()
     assert text.startswith("**Table 2. Rotated MNIST")
     assert "quick profile" in text
     assert "▽ short of the paper's" in text
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {9}
-    assert forms.markdown(comparison(few, "curves")).count("|  |  |") == 1
+    assert forms.table(comparison(few, "curves")).markdown().count("|  |  |") == 1
 
 
 def test_odd_names_are_escaped_in_every_form(few):
     table = comparison(few, "rotated")
     odd = replace(table, lines=(replace(table.lines[0], label='<b>&|_%{}\\ "x"</b>'),))
-    assert r"| <b>&\|_%{}\ " in forms.markdown(odd)
+    assert r"| <b>&\|_%{}\ " in forms.table(odd).markdown()
     assert r"<b>\&|\_\%\{\}\textbackslash{}" in forms.latex(odd)
     assert next(csv.DictReader(io.StringIO(forms.tidy(odd))))["row"] == odd.lines[0].label
     html = page([odd], {"rotated-heatmap": ""}, Path("a <b>"))
@@ -136,7 +136,7 @@ def test_fewer_runs_are_said_wherever_they_are_shown(tmp_path):
             made(request, run).path(tmp_path).unlink()
     table = comparison(tmp_path, "rotated")
     assert table.missing == ("MTL: not run yet", "SGD: 2 of 5 runs")
-    for text in (forms.markdown(table), forms.latex(table), page([table], {}, tmp_path)):
+    for text in (forms.table(table).markdown(), forms.latex(table), page([table], {}, tmp_path)):
         assert "(2 of 5 runs)" in text
         assert "MTL: not run yet. SGD: 2 of 5 runs." in text
     (score,) = scores([table])
@@ -195,7 +195,7 @@ def test_the_time_of_a_step_stands_beside_every(tmp_path):
     )
     table = comparison(tmp_path, "every")
     assert [line.aside for line in table.lines] == ["9.9 ×", "–", "1.7 ×", "–", "1.0 ×"]
-    assert "9.9 ×" in forms.markdown(table)
+    assert "9.9 ×" in forms.table(table).markdown()
     assert r"9.9 $\times$" in forms.latex(table)
     assert "ogd bench" in page([table], {}, tmp_path)
 

@@ -5,17 +5,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ogd.data import load
 from ogd.experiments import EXPERIMENTS, quick
+from ogd.experiments.found import Answer, Found
 from ogd.experiments.paper import LABELS
 from ogd.experiments.reproduce import choose
 from ogd.records import RunRecord, resolve
 from ogd.records.speed import Ratio
-from ogd.reporting import comparison, overview, speeds
+from ogd.reporting import compare, overview, speeds, table
 
 
 def record(request, run, final):
     accuracy = [[0.1] * request.tasks] * request.tasks + [final]
     return RunRecord(request, run, accuracy, None, 1.0, 2, {})
+
+
+def laid_out(experiment, found):
+    """Lay out an experiment of one row whose settings have these runs."""
+    requests = tuple(runs[0].request if runs else resolve("split", "sgd", load()) for runs in found)
+    return table(compare(Found(experiment, (Answer(experiment.rows[0], requests, tuple(map(tuple, found))),))))
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
@@ -55,31 +63,46 @@ def test_all_is_everything_and_the_figures_are_the_paper_s():
 def test_quick_keeps_learning_rate_times_steps():
     for experiment in EXPERIMENTS.values():
         for row, fast in zip(experiment.rows, quick(experiment).rows, strict=True):
-            for slow, setting in zip(row.settings, fast.settings, strict=True):
+            for slow, setting in zip(row.settings, fast.settings, strict=experiment.name != "lambda"):
                 assert setting["epochs"] * setting["lr"] == pytest.approx(slow.get("epochs", 5) * 1e-3)
     assert quick(EXPERIMENTS["rotated"]).runs == 2
+    assert quick(EXPERIMENTS["lambda"]).columns == ("λ = 1", "λ = 10", "λ = 30", "λ = 100")
+    assert quick(EXPERIMENTS["epochs"]).profile == "quick profile: 1/10 of the epochs at 10 × the lr"
+
+
+def test_a_mean_is_never_of_fewer_runs_than_asked_for(mnist):
+    experiment = replace(EXPERIMENTS["partitions"], rows=EXPERIMENTS["partitions"].rows[-1:], runs=2)
+    request = resolve("split", "sgd", mnist, tasks=2)
+    found = [[record(request, r, [0.9, 0.5]) for r in range(runs)] for runs in (2, 1, 0, 2, 2)]
+    shown = laid_out(experiment, found)
+    assert shown.groups[0][0] == ("SGD", "ours", "90.0 ± 0.0", "90.0 (1 of 2 runs)", "–", "90.0 ± 0.0", "90.0 ± 0.0")
+    assert "Incomplete. SGD: 1 of 2 runs at" in shown.caption
+    experiment = replace(EXPERIMENTS["split"], rows=EXPERIMENTS["split"].rows[-1:], runs=2)
+    shown = laid_out(experiment, [[]])
+    assert shown.groups[0][0] == ("SGD", "ours", *"––––––")
+    assert shown.groups[0][2] == ("", "difference", *"––––––")
 
 
 def test_comparison_sets_ours_beside_the_paper_s(mnist):
     experiment = replace(quick(EXPERIMENTS["rotated"]), rows=EXPERIMENTS["rotated"].rows[-1:])
     request = resolve("rotated", "sgd", mnist)
     runs = [record(request, r, [0.60 + 0.02 * r, 0.7, 0.8, 0.9, 0.95]) for r in range(2)]
-    table = comparison(experiment, [(experiment.rows[0], [runs])])
-    ours, paper, difference = table.groups[0]
+    shown = laid_out(experiment, [runs])
+    ours, paper, difference = shown.groups[0]
     assert ours[:3] == ("SGD", "ours", "61.0 ± 1.4")
     assert paper[2] == "62.9 ± 1.0"
-    assert difference[2] == "-1.9"
+    assert difference[2:4] == ("-1.9 ≈", "-6.5 ▽")
     assert difference[-1] == f"{100 * np.mean([0.61, 0.7, 0.8, 0.9, 0.95]) - 83.44:+.1f}"
-    assert "quick profile" in table.caption
-    assert "2 runs" in table.caption
-    assert table.markdown().splitlines()[4].startswith("| SGD | ours | 61.0 ± 1.4 | 70.0 ± 0.0 |")
+    assert "quick profile" in shown.caption
+    assert "2 runs" in shown.caption
+    assert shown.markdown().splitlines()[4].startswith("| SGD | ours | 61.0 ± 1.4 | 70.0 ± 0.0 |")
 
 
 def test_a_figure_has_one_request_a_column(mnist):
-    experiment = replace(EXPERIMENTS["partitions"], rows=EXPERIMENTS["partitions"].rows[-1:])
+    experiment = replace(EXPERIMENTS["partitions"], rows=EXPERIMENTS["partitions"].rows[-1:], runs=1)
     request = resolve("split", "sgd", mnist, tasks=2)
     found = [[record(request, 0, [0.9 + c / 100, 0.5])] for c in range(5)]
-    (ours,) = comparison(experiment, [(experiment.rows[0], found)]).groups[0]
+    (ours,) = laid_out(experiment, found).groups[0]
     assert ours == ("SGD", "ours", "90.0", "91.0", "92.0", "93.0", "94.0")
 
 

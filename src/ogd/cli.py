@@ -118,20 +118,17 @@ def own_options(options: argparse.Namespace, methods: Sequence[str]) -> dict[str
 def reproduce(options: argparse.Namespace) -> None:
     from ogd.data import load
     from ogd.experiments import reproduce as reproduction
-    from ogd.reporting import comparison
+    from ogd.reporting import compare, table
 
     crew = crew_of(options)
     chosen = reproduction.choose(options.names, quickly=options.quick, runs=options.runs)
-    kept = []
     done, failures = reproduction.perform(chosen, load("mnist"), options.out, seed=options.seed, crew=crew)
-    for experiment, answers in done:
-        if not options.json:
-            comparison(experiment, answers).show(options.markdown)
-        kept += [record for _, found in answers for records in found for record in records]
     if options.json:
-        show_json(kept)
+        show_json([record for found in done for record in found.records()])
     else:
-        print(f"records: {options.out}", file=sys.stderr)
+        for found in done:
+            table(compare(found)).show(options.markdown)
+        print(f"records: {options.out}; the page: ogd report {options.out}", file=sys.stderr)
     complain(failures)
 
 

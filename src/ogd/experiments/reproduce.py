@@ -9,10 +9,9 @@ from ogd.data import Dataset
 from ogd.experiments import EXPERIMENTS, quick, runner
 from ogd.experiments.backends import Crew
 from ogd.experiments.experiment import Experiment, Row
-from ogd.records import Request, RunRecord, resolve
+from ogd.experiments.found import Answer, Found
+from ogd.records import Request, resolve
 from ogd.records.request import at_least
-
-Answers = list[tuple[Row, list[list[RunRecord]]]]  # for each row, one list of runs a setting
 
 
 def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Experiment]:
@@ -27,8 +26,8 @@ def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Exp
 
 def perform(
     experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, crew: Crew | None = None
-) -> tuple[list[tuple[Experiment, Answers]], list[str]]:
-    """Run what is not recorded yet; return each experiment with its records, and a line for each unit that failed."""
+) -> tuple[list[Found], list[str]]:
+    """Run what is not recorded yet; return what there is of each experiment, and a line for each unit that failed."""
     asked = [[_requests(row, dataset, seed) for row in experiment.rows] for experiment in experiments]
     wanted = []
     for experiment, rows in zip(experiments, asked, strict=True):
@@ -36,16 +35,14 @@ def perform(
         runner.check(requests, experiment.runs, dataset)
         wanted += [(request, experiment.runs) for request in requests]
     outcome = runner.run(wanted, dataset, out, crew)
-    found = iter(outcome.found)
-    answers = [
-        (
-            experiment,
-            [(row, [next(found) for _ in requests]) for row, requests in zip(experiment.rows, rows, strict=True)],
-        )
-        for experiment, rows in zip(experiments, asked, strict=True)
-    ]
-    return answers, outcome.failures
+    records = iter(outcome.found)
+    found = []
+    for experiment, rows in zip(experiments, asked, strict=True):
+        pairs = zip(experiment.rows, rows, strict=True)
+        answers = [Answer(row, requests, tuple(tuple(next(records)) for _ in requests)) for row, requests in pairs]
+        found.append(Found(experiment, tuple(answers)))
+    return found, outcome.failures
 
 
-def _requests(row: Row, dataset: Dataset, seed: int) -> list[Request]:
-    return [resolve(method=row.method, dataset=dataset, seed=seed, **setting) for setting in row.settings]
+def _requests(row: Row, dataset: Dataset, seed: int) -> tuple[Request, ...]:
+    return tuple(resolve(method=row.method, dataset=dataset, seed=seed, **setting) for setting in row.settings)

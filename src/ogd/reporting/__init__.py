@@ -1,5 +1,7 @@
 """Records → tables, figures and the page (`ogd.reporting.report`). Never imports torch."""
 
-from ogd.reporting.tables import Table, comparison, overview, scores, speeds
+from ogd.reporting.compare import compare
+from ogd.reporting.forms import table
+from ogd.reporting.tables import Table, overview, scores, speeds
 
-__all__ = ["Table", "comparison", "overview", "scores", "speeds"]
+__all__ = ["Table", "compare", "overview", "scores", "speeds", "table"]

@@ -1,41 +1,11 @@
 """A folder of records → what it answers of every experiment. Finds, never trains."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from ogd.data import Dataset, load
 from ogd.experiments import EXPERIMENTS, Experiment, quick
-from ogd.experiments.experiment import Row
-from ogd.records import Request, RunRecord, find, resolve
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One row: what it asks, a request a setting, and the runs of each that were found."""
-
-    row: Row
-    requests: tuple[Request, ...]
-    runs: tuple[tuple[RunRecord, ...], ...]
-
-
-@dataclass(frozen=True)
-class Found:
-    """An experiment in one profile, and what a folder holds of it."""
-
-    experiment: Experiment
-    answers: tuple[Answer, ...]
-
-    @property
-    def share(self) -> float:
-        """How many of its settings have a run, as a fraction."""
-        there = [bool(runs) for answer in self.answers for runs in answer.runs]
-        return sum(there) / len(there)
-
-    def records(self) -> Iterator[RunRecord]:
-        for answer in self.answers:
-            for runs in answer.runs:
-                yield from runs
+from ogd.experiments.found import Answer, Found
+from ogd.records import find, resolve
 
 
 def collect(folder: Path) -> list[Found]:

@@ -6,12 +6,17 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from ogd.experiments.experiment import Cell, Experiment
+from ogd.experiments.found import Answer, Found
 from ogd.records import average_accuracy, final_accuracy
 from ogd.records import partition as partitions
-from ogd.reporting.collect import Answer, Found
 from ogd.reporting.judge import Mark, judge
-from ogd.reporting.tables import MEANINGS, matrices
+from ogd.reporting.tables import matrices
 
+MEANINGS = {
+    "final": "on each task after the last",
+    "first": "on task 1 after the last task",
+    "average": "averaged over the tasks after the last",
+}
 SPEEDS = {1: "ogd_over_sgd", 50: "ogd_every_50_over_sgd", 500: "ogd_every_500_over_sgd"}  # steps between projections
 
 

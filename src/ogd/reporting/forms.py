@@ -1,4 +1,4 @@
-"""A comparison as Markdown, as LaTeX (booktabs) and as CSV; and the lines that all forms and the page share."""
+"""A comparison as a table of text, as LaTeX (booktabs) and as CSV; and the lines that all forms and the page share."""
 
 import csv
 import io
@@ -47,8 +47,8 @@ def difference(entry: Entry) -> str:
     return signed(entry.difference) if entry.published and entry.runs else "–"
 
 
-def markdown(comparison: Comparison) -> str:
-    """Return a Markdown table under its title, with what is missing and what the marks mean below it."""
+def table(comparison: Comparison) -> Table:
+    """Return the comparison as text, with what is missing and what the marks mean in its caption."""
     groups = []
     for line in comparison.lines:
         group = []
@@ -56,12 +56,11 @@ def markdown(comparison: Comparison) -> str:
             first = number == 0
             texts = [f"{text} {mark.sign}" if mark else text for text, mark in cells]
             aside = [line.aside if first else ""] if comparison.aside else []
-            group.append(tuple(map(_bar, (line.label if first else "", what, *texts, *aside))))
+            group.append((line.label if first else "", what, *texts, *aside))
         groups.append(tuple(group))
     aside = [comparison.aside] if comparison.aside else []
-    columns = tuple(map(_bar, ("", "", *comparison.columns, *aside)))
-    text = Table(comparison.title, comparison.caption, columns, tuple(groups)).markdown()
-    return "\n\n".join([text, *_notes(comparison)]) + "\n"
+    caption = " ".join([comparison.caption, *_notes(comparison)])
+    return Table(comparison.title, caption, ("", "", *comparison.columns, *aside), tuple(groups))
 
 
 def latex(comparison: Comparison) -> str:
@@ -122,10 +121,6 @@ def _notes(comparison: Comparison) -> list[str]:
     marked = any(entry.mark for line in comparison.lines for entry in line.entries)
     legend = ["; ".join(f"{mark.sign} {mark.words}" for mark in MARKS) + "."] if marked else []
     return missing + legend
-
-
-def _bar(text: str) -> str:
-    return text.replace("|", r"\|")
 
 
 def _number(value: float) -> str:

@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ogd.reporting.collect import Answer, Found
+from ogd.experiments.found import Answer, Found
 from ogd.reporting.drawing import MUTED, canvas, settle, styled
 from ogd.reporting.tables import matrices
 

@@ -12,7 +12,11 @@ from ogd.reporting.compare import Comparison, compare, with_times
 from ogd.reporting.inline import inline
 from ogd.reporting.page import page
 
-FORMS = {"md": forms.markdown, "tex": forms.latex, "csv": forms.tidy}
+FORMS = {
+    "md": lambda comparison: forms.table(comparison).markdown() + "\n",
+    "tex": forms.latex,
+    "csv": forms.tidy,
+}
 
 
 def comparisons(folder: Path) -> list[Comparison]:

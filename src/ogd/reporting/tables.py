@@ -10,17 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from ogd.experiments.experiment import Experiment, Row
 from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
 from ogd.records.speed import Ratio
 from ogd.records.tuning import Tuning
 
 Array = npt.NDArray[np.float64]
-MEANINGS = {
-    "final": "on each task after the last",
-    "first": "on task 1 after the last task",
-    "average": "averaged over the tasks after the last",
-}
 WIDE = Console(width=10_000).options  # for measuring
 
 
@@ -65,36 +59,8 @@ class Table:
     def markdown(self) -> str:
         """Return the table for a document."""
         lines = [self.columns, ("---",) * len(self.columns), *(line for group in self.groups for line in group)]
-        rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        rows = "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
         return f"**{self.title}** {self.caption}\n\n{rows}"
-
-
-def comparison(experiment: Experiment, answers: Sequence[tuple[Row, list[list[RunRecord]]]]) -> Table:
-    """Set ours beside the paper's: mean ± sample standard deviation over runs, and the difference of the means."""
-    averaged = experiment.value == "final"
-    columns = ("", "", *experiment.columns, *(["average"] if averaged else []))
-    groups = []
-    for row, found in answers:
-        values = _values(experiment, found)  # (runs, columns)
-        paper = np.array([cell.mean for cell in row.published])
-        if averaged:
-            values = np.concatenate([values, values.mean(1, keepdims=True)], 1)
-            paper = np.append(paper, paper.mean()) if paper.size else paper
-        lines = [(row.label, "ours", *(mean_std(column) for column in values.T))]
-        if row.published:
-            published = [f"{cell.mean:.1f} ± {cell.std:.1f}" for cell in row.published]
-            average = [f"{paper[-1]:.1f}"] if averaged else []
-            lines += [
-                ("", "paper", *published, *average),
-                ("", "difference", *map(signed, values.mean(0) - paper)),
-            ]
-        groups.append(tuple(lines))
-    what = MEANINGS[experiment.value]
-    runs = f"{experiment.runs} run" + ("s" if experiment.runs > 1 else "")
-    caption = f"Accuracy (%) {what}, mean ± sample std over {runs}; {experiment.profile}."
-    if any(len(records) < experiment.runs for _, found in answers for records in found):
-        caption += " A dash stands where not all runs are there."
-    return Table(f"{experiment.where}. {experiment.title}", caption, columns, tuple(groups))
 
 
 def overview(answers: Sequence[list[RunRecord]]) -> Table:
@@ -163,14 +129,3 @@ def signed(gap: float) -> str:
     if np.isnan(gap):
         return "–"
     return f"{gap:+.1f}" if abs(gap) >= 0.05 else "0.0"
-
-
-def _values(experiment: Experiment, found: list[list[RunRecord]]) -> Array:
-    """Return percentages (runs, columns), NaN where fewer runs are there than were asked for."""
-    if experiment.value == "final":
-        whole = len(found[0]) == experiment.runs
-        return 100 * final_accuracy(matrices(found[0])) if whole else np.full((1, len(experiment.columns)), np.nan)
-    read = average_accuracy if experiment.value == "average" else lambda a: final_accuracy(a)[:, 0]
-    missing = np.full(experiment.runs, np.nan)
-    columns = [read(matrices(runs)) if len(runs) == experiment.runs else missing for runs in found]
-    return 100 * np.stack(columns, 1)
