@@ -1,6 +1,6 @@
 """How far the records agree with the published tables, and what they cost; from the records alone.
 
-    python docs/figures/agreement.py --show      prints both as Markdown
+python docs/figures/agreement.py --show      prints both as Markdown
 """
 
 from pathlib import Path
