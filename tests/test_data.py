@@ -1,4 +1,5 @@
 import gzip
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,19 @@ def test_mnist_is_the_original(mnist):
 def test_a_damaged_mnist_is_refused(monkeypatch):
     damaged = {**dataset.MNIST_SHA256, "train-labels-idx1-ubyte.gz": "0" * 64}
     monkeypatch.setattr(dataset, "MNIST_SHA256", damaged)
+    dataset._mnist.cache_clear()
     with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.gz is damaged"):
         data.load("mnist")
+
+
+def test_mnist_is_sent_by_name_and_other_data_as_a_whole(mnist, tiny):
+    assert len(pickle.dumps(mnist)) < 200
+    assert pickle.loads(pickle.dumps(mnist)) == mnist
+    sent = pickle.loads(pickle.dumps(tiny))
+    assert (sent, sent.name) == (tiny, tiny.name)
+    assert (sent.train_images == tiny.train_images).all()
+    held_out = data.validation(mnist)
+    assert (pickle.loads(pickle.dumps(held_out)).train_labels == held_out.train_labels).all()
 
 
 @pytest.mark.parametrize("compress", [False, True])
