@@ -76,9 +76,9 @@ def _ray(address: str | None, jobs: int | None) -> Iterator[Stream]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would call home
     import ray
 
-    local = {} if address else {"num_cpus": jobs or joblib.cpu_count(), "include_dashboard": False}
+    local: dict[str, Any] = {"num_cpus": jobs or joblib.cpu_count(), "include_dashboard": False}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="error", **local)
+        ray.init(address=address, log_to_driver=False, logging_level="error", **({} if address else local))
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ValueError(f"address: no Ray cluster answers at {address!r}: {error}") from error
     try:

@@ -5,12 +5,13 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from ogd.data import Dataset
 from ogd.experiments import unit as units
-from ogd.experiments.backends import Crew
+from ogd.experiments.backends import Crew, Stream
 from ogd.experiments.plan import Unit
 from ogd.records import RunRecord
 from ogd.training import Snapshot
@@ -47,6 +48,7 @@ def perform(
     firsts: Sequence[Unit], work: Sequence[Unit], dataset: Dataset, out: Path, crew: Crew
 ) -> Iterator[tuple[Unit, list[RunRecord] | str]]:
     """Carry out all units and yield each with its records, or with what went wrong, in any order."""
+    out = out.resolve()  # a worker may have another working directory
     shared: dict[str, Snapshot | str] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -54,7 +56,7 @@ def perform(
         _Watch([*firsts, *work], Path(folder)) as watch,
     ):
         calls = [(unit, dataset, out, watch.beacon(unit), os.getpid()) for unit in firsts]
-        for unit, answer in stream(_first_task, calls):
+        for unit, answer in _answers(stream, _first_task, calls):
             watch.finished.add(unit.key)
             shared[unit.first_key] = answer
         able = []
@@ -65,9 +67,19 @@ def perform(
                 yield unit, first
             else:
                 able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), first))
-        for unit, answer in stream(_records, able):
+        for unit, answer in _answers(stream, _records, able):
             watch.finished.add(unit.key)
             yield unit, answer
+
+
+def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    """What a unit raises is its answer, so what is raised here comes from the workers: one was killed, say."""
+    try:
+        yield from stream(function, calls)
+    except Exception as error:
+        raise RuntimeError(
+            f"a worker failed: {_told(error)} The same command goes on; if memory is short, with fewer --jobs"
+        ) from error
 
 
 def _first_task(unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int) -> tuple[Unit, Snapshot | str]:

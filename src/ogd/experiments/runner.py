@@ -25,10 +25,6 @@ class Outcome:
     failures: list[str]
 
 
-class Failed(RuntimeError):
-    """Some units could not be carried out; the message has a line for each."""
-
-
 def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, crew: Crew | None = None) -> Outcome:
     """Return the records of runs 0 … runs−1 of every (request, runs), training only those that `out` does not hold.
 
