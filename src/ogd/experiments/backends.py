@@ -1,6 +1,7 @@
 """Calls → their results as they come: in processes here, or on the workers of a Dask or Ray cluster."""
 
 import importlib.util
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +79,7 @@ def _ray(address: str | None, jobs: int | None) -> Iterator[Stream]:
 
     local: dict[str, Any] = {"num_cpus": jobs or joblib.cpu_count(), "include_dashboard": False}
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="error", **({} if address else local))
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **({} if address else local))
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ValueError(f"address: no Ray cluster answers at {address!r}: {error}") from error
     try:

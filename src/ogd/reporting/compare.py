@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 
 from ogd.experiments.experiment import Cell, Experiment
 from ogd.experiments.found import Answer, Found
+from ogd.experiments.ours import EVERY
 from ogd.records import average_accuracy, final_accuracy
 from ogd.records import partition as partitions
 from ogd.reporting.judge import Mark, judge
@@ -17,7 +18,7 @@ MEANINGS = {
     "first": "on task 1 after the last task",
     "average": "averaged over the tasks after the last",
 }
-SPEEDS = {1: "ogd_over_sgd", 50: "ogd_every_50_over_sgd", 500: "ogd_every_500_over_sgd"}  # steps between projections
+SPEEDS = {1: "ogd_over_sgd", **{k: f"ogd_every_{k}_over_sgd" for k in EVERY}}  # by the steps between projections
 
 
 @dataclass(frozen=True)

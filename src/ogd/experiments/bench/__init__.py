@@ -23,6 +23,7 @@ RATIOS = [
         "OGD in the laboratory (exact every step, 800 directions, 10 runs), against one run with a dense basis",
     ),
     ("ogd_over_sgd", "ogd", "sgd", "that OGD against SGD, both in lockstep"),
+    ("ogd_every_10_over_sgd", "ogd every 10", "sgd", "OGD projecting every 10 steps against SGD, both in lockstep"),
     ("ogd_every_50_over_sgd", "ogd every 50", "sgd", "OGD projecting every 50 steps against SGD, both in lockstep"),
     ("ogd_every_500_over_sgd", "ogd every 500", "sgd", "OGD projecting every 500 steps against SGD, both in lockstep"),
     ("ewc_over_sgd", "ewc", "sgd", "EWC after 4 tasks against SGD, both in lockstep"),

@@ -39,6 +39,7 @@ def contestants() -> dict[str, Contestant]:
         "dense": plain_loop(16, lambda model, _: dense_projection(model, DIRECTIONS)),
         "sgd": lockstep(SGD(), task, 320),
         "ogd": lockstep(OGD(per_task), task, 64),
+        "ogd every 10": lockstep(OGD(per_task, projection="explicit", every=10), task, 40),
         "ogd every 50": lockstep(OGD(per_task, projection="explicit", every=50), task, 100),
         "ogd every 500": lockstep(OGD(per_task, projection="explicit", every=500), task, 500),
         "ewc": lockstep(EWC(), task, 160),
