@@ -42,7 +42,6 @@ class OGD(Method):
         self.seed, self.tasks = seed, 0
         self.blocks: list[Factored] = []  # one a layer, A (R, n, in) and D (R, n, out)
         self.K = torch.empty(len(model.runs), 0, 0, dtype=torch.float64)  # (R, n, n)
-        self.whiteners = torch.empty(len(model.runs), 0, 0)  # W (R, rank, n), K⁺ = Wᵀ W
         self.projecting: Implicit | Explicit | None = None
 
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
@@ -61,17 +60,17 @@ class OGD(Method):
         else:
             self.K = corner
         self.blocks = [block.laid_out() for block in new]
-        dtype = model.layers[0][0].dtype
-        self.whiteners = whitener(self.K, cutoff(self.K.shape[-1], dtype)).to(dtype)
 
     def network(self, model: StackedMLP) -> Network:
         if not self.blocks:
             self.projecting = None
             return model
+        dtype = model.layers[0][0].dtype
+        W = whitener(self.K, cutoff(self.K.shape[-1], dtype)).to(dtype)  # (R, rank, n), K⁺ = Wᵀ W
         if self.projection == "explicit":
-            self.projecting = Explicit(model, self.blocks, self.whiteners, self.every)
+            self.projecting = Explicit(model, self.blocks, W, self.every)
             return model
-        self.projecting = Implicit(model, self.blocks, self.whiteners)
+        self.projecting = Implicit(model, self.blocks, W)
         return self.projecting
 
     def foresee(self, x: Tensor) -> None:
