@@ -71,7 +71,7 @@ def test_seconds_add_up(tiny, tmp_path):
     with pytest.raises(Killed):
         fit(benchmark, checkpoint=Checkpoint(path, "me"), progress=Bomb(20))
     _rewritten(path, seconds=1000.0)
-    assert fit(benchmark, checkpoint=Checkpoint(path, "me"))[1].seconds > 1000
+    assert fit(benchmark, checkpoint=Checkpoint(str(path), "me"))[1].seconds > 1000
 
 
 def _about(path):
@@ -109,6 +109,29 @@ def test_a_checkpoint_that_cannot_be_used_is_left_alone_with_a_word(tiny, tmp_pa
     spoil(path)
     with pytest.warns(UserWarning, match=message):
         same(whole, fit(benchmark, methods.OGD(20), checkpoint=Checkpoint(path, "me")))
+
+
+@pytest.mark.parametrize("changes", [{"lr": 0.1}, {"epochs": 1}, {"curve_every": 3}, {"method": methods.OGD(30)}])
+def test_another_training_under_the_same_name_starts_again(tiny, tmp_path, changes):
+    benchmark, path = make("rotated", tiny), tmp_path / "checkpoint"
+    settings = {"method": methods.OGD(20), **changes}
+    expected = fit(benchmark, **settings)
+    fit(benchmark, methods.OGD(20), checkpoint=Checkpoint(path, "me"))
+    with pytest.warns(UserWarning, match="another training"):
+        same(expected, fit(benchmark, **settings, checkpoint=Checkpoint(path, "me")))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda benchmark: Checkpoint("file", 5), "identity: must be a text"),
+        (lambda benchmark: fit(benchmark, checkpoint="file"), "checkpoint: must be an ogd.training.Checkpoint"),
+        (lambda benchmark: fit(benchmark, first=5), "first: must be what ogd.training.first_task returned"),
+    ],
+)
+def test_nonsense_is_refused_before_work_begins(tiny, call, message):
+    with pytest.raises(TypeError, match=message):
+        call(make("rotated", tiny))
 
 
 def test_a_full_disk_does_not_stop_the_training(tiny, tmp_path):

@@ -96,6 +96,8 @@ def drop(text):
         (damage(curve={"steps": [1]}), "is not a usable record"),
         (damage(curve={"steps": [1], "accuracy": [[0.1]]}), "its curve is of shape"),
         (damage(environment=3), "is not a usable record"),
+        (damage(environment={"commit": 5}), "its environment is not all text"),
+        (damage(seconds=float("nan")), "its seconds are not a time"),
     ],
 )
 def test_a_damaged_record_says_so(tiny, tmp_path, change, message):

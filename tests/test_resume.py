@@ -10,6 +10,8 @@ import pytest
 
 from ogd import cli
 from ogd.experiments import crew, plan
+from ogd.records import resolve
+from ogd.records.request import from_json
 from ogd.training import checkpoint
 from test_checkpoint import Killed
 
@@ -57,7 +59,7 @@ def whole(tmp_path_factory, folder):
 
 
 def test_killed_at_three_moments(folder, tmp_path, whole):
-    kill_when("checkpoint-first-0-1.safetensors", command(folder, tmp_path), tmp_path)
+    kill_when("checkpoint-first-*-0-1.safetensors", command(folder, tmp_path), tmp_path)
     assert not records(tmp_path)
     kill_when("checkpoint-0-1.safetensors", command(folder, tmp_path), tmp_path)
     kill_when("run-0.json", command(folder, tmp_path), tmp_path)
@@ -83,21 +85,45 @@ def test_two_processes_in_one_folder(folder, tmp_path, whole):
 
 
 def test_a_process_leaves_when_its_driver_is_killed(tmp_path):
-    beacon, worker = tmp_path / "beacon", tmp_path / "worker.py"
+    alive, worker = tmp_path / "alive", tmp_path / "worker.py"
     worker.write_text(
-        "import os, time; from pathlib import Path; from ogd.experiments.crew import Beacon\n"
-        f"beacon = Beacon(Path({str(beacon)!r}), os.getppid()); beacon.start(10**6)\n"
-        "while True: beacon.advance(1, 'at work'); time.sleep(0.05)\n"
+        "import os, time; from pathlib import Path; from ogd.experiments import crew\n"
+        "crew._follow(os.getppid())\n"
+        f"while True: Path({str(alive)!r}).touch(); time.sleep(0.05)\n"
     )
     script = f"import subprocess, sys; subprocess.run([sys.executable, {str(worker)!r}])"
     driver = subprocess.Popen([sys.executable, "-c", script])
-    wait_for(beacon.exists)
+    wait_for(alive.exists)
     driver.kill()
     driver.wait()
-    time.sleep(crew.BEAT)
-    beacon.unlink(missing_ok=True)
     time.sleep(3 * crew.BEAT)
-    assert not beacon.exists()  # nobody tells of any work
+    alive.unlink()
+    time.sleep(crew.BEAT)
+    assert not alive.exists()
+
+
+def test_a_killed_worker_costs_nothing_but_time(folder, tmp_path, whole):
+    psutil = pytest.importorskip("psutil", reason="psutil, which comes with Dask's extra, is not installed")
+    process = subprocess.Popen(command(folder, tmp_path, jobs=2), stdout=subprocess.DEVNULL)
+    wait_for(lambda: list(tmp_path.rglob("run-0.json")))
+    workers = [child for child in psutil.Process(process.pid).children() if "LokyProcess" in " ".join(child.cmdline())]
+    for worker in workers[:1]:
+        worker.kill()
+    assert process.wait() == 0
+    assert records(tmp_path) == whole
+
+
+def test_workers_that_fail_again_and_again(tiny, tmp_path):
+    def stream(function, calls):
+        yield calls[0][0], "its answer"
+        raise OSError("gone\nsecond line")
+
+    unit = plan.Unit(resolve("rotated", "sgd", tiny), (0,), (60,) * 5)
+    others = [plan.Unit(unit.request, (r,), unit.sizes) for r in range(1, 6)]
+    answers = crew._answers(stream, None, [(one,) for one in (unit, *others)])
+    assert [next(answers)[0].group for _ in range(3)] == [(0,), (1,), (2,)]
+    with pytest.raises(RuntimeError, match=r"again and again: OSError: gone The same"):
+        next(answers)
 
 
 def wait_for(condition, seconds=60):
@@ -127,11 +153,14 @@ def test_what_a_killed_process_left_of_finished_units_is_removed(folder, tmp_pat
     arguments = [str(argument) for argument in command(folder, tmp_path)[3:]]
     cli.main(arguments)
     left = next(tmp_path.glob("*-ogd-*")) / "checkpoint-0-1.safetensors"
+    request = next(iter(records(tmp_path).values()))["request"]
+    first = plan.Unit(from_json(request), (0, 1), (), "first").checkpoint(tmp_path)
+    first.write_bytes(b"")
     other = left.with_name("checkpoint-5-6.safetensors")  # of runs that somebody else may be at
     left.write_bytes(b"")
     other.write_bytes(b"")
     cli.main(arguments)
-    assert (left.exists(), other.exists()) == (False, True)
+    assert (left.exists(), first.exists(), other.exists()) == (False, False, True)
 
 
 def test_a_killed_unit_does_not_train_its_epochs_again(folder, tmp_path, monkeypatch, capsys):
@@ -157,8 +186,6 @@ def test_a_killed_unit_does_not_train_its_epochs_again(folder, tmp_path, monkeyp
 
 
 def test_units_that_share_a_first_task(tiny, tmp_path):
-    from ogd.records import resolve
-
     def wanted(*methods, **options):
         return [(resolve("rotated", method, tiny, tasks=2, **options), 12) for method in methods]
 

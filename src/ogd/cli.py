@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command is None:
         parser().print_help()
         return
+    warnings.formatwarning = lambda message, *_: f"ogd: {message}\n"
     try:
         options.command(options)
     except KeyboardInterrupt:
-        fail("interrupted; the same command goes on from the last checkpoint, and what is finished is kept", 130)
+        goes_on = "; the same command goes on from the last checkpoint, and what is finished is kept"
+        fail(f"interrupted{goes_on if options.command in (run, reproduce) else ''}", 130)
     except ValueError as error:
         fail(re.sub(r"^([a-z_]+): ", lambda match: f"{option(match[1])}: ", str(error)), 2)
     except BrokenPipeError:  # whoever read our output has seen enough
@@ -136,7 +139,7 @@ def crew_of(options: argparse.Namespace) -> "Crew":
     """Return who shall work, or raise a ValueError that says why it cannot."""
     from ogd.experiments.backends import Crew
 
-    crew = Crew(options.backend, options.address, options.jobs)
+    crew = Crew(options.backend, options.address or None, options.jobs)
     crew.check()
     return crew
 
@@ -145,7 +148,7 @@ def complain(failures: Sequence[str]) -> None:
     """Leave with an error if a unit failed; what could be shown has been."""
     if failures:
         count = f"{len(failures)} unit{'s' if len(failures) > 1 else ''} failed"
-        raise RuntimeError("\n".join([f"{count}; the same command tries again:", *failures]))
+        raise RuntimeError("\n".join([f"{count}; what is finished is kept:", *failures]))
 
 
 def report(options: argparse.Namespace) -> None:
@@ -160,7 +163,8 @@ def report(options: argparse.Namespace) -> None:
     if options.open:
         import webbrowser
 
-        webbrowser.open(path.resolve().as_uri())
+        if not webbrowser.open(path.resolve().as_uri()):
+            print("there is no browser to open it with", file=sys.stderr)
 
 
 def tune(options: argparse.Namespace) -> None:

@@ -5,7 +5,9 @@ import os
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,15 @@ from ogd.training import Snapshot
 from ogd.training.progress import Display
 
 BEAT = 0.5  # seconds between two signs of life of a process
+TRIES = 3  # how often workers may fail before we give up
+MOST_SHOWN = 2  # units that the display names
 
 
 class Beacon:
-    """Tells how far a unit is, in a file that the driver looks at where they share a disk.
+    """Tells how far a unit is, in a file that the driver looks at where they share a disk."""
 
-    A process whose driver was killed leaves at once: nobody waits for it, and its checkpoint stays.
-    """
-
-    def __init__(self, path: Path, driver: int) -> None:
+    def __init__(self, path: Path) -> None:
         self.path, self.steps, self.done, self.last = path, 1, 0, 0.0
-        self.driver = driver if os.getppid() == driver else None
 
     def start(self, total: int) -> None:
         self.steps, self.done = max(total, 1), 0
@@ -38,8 +38,6 @@ class Beacon:
         now = time.monotonic()
         if now - self.last >= BEAT:
             self.last = now
-            if self.driver is not None and os.getppid() != self.driver:
-                os._exit(1)
             with contextlib.suppress(OSError):  # a full disk must not stop the work it only tells of
                 self.path.write_text(f"{self.done / self.steps:.4f} {note}", encoding="utf-8")
 
@@ -64,7 +62,7 @@ def perform(
             first = shared[unit.first_key] if unit.part == "rest" else None
             if isinstance(first, str):
                 watch.finished.add(unit.key)
-                yield unit, first
+                yield unit, f"in the first task, which methods share: {first}"
             else:
                 able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), first))
         for unit, answer in _answers(stream, _records, able):
@@ -73,18 +71,29 @@ def perform(
 
 
 def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """What a unit raises is its answer, so what is raised here comes from the workers: one was killed, say."""
-    try:
-        yield from stream(function, calls)
-    except Exception as error:
-        raise RuntimeError(
-            f"a worker failed: {_told(error)} The same command goes on; if memory is short, with fewer --jobs"
-        ) from error
+    """Yield the answer to every call.
+
+    What a unit raises is its answer, so what is raised here comes from the workers: one was killed, say. What it was
+    at is begun again, from its checkpoint where there is one.
+    """
+    left = {call[0].key: call for call in calls}
+    for tries in range(TRIES):
+        try:
+            for unit, answer in stream(function, list(left.values())):
+                del left[unit.key]
+                yield unit, answer
+            return
+        except Exception as error:
+            if tries == TRIES - 1:
+                raise RuntimeError(
+                    f"workers fail again and again: {_told(error)} The same command goes on; with fewer --jobs, perhaps"
+                ) from error
 
 
 def _first_task(unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int) -> tuple[Unit, Snapshot | str]:
     try:
-        return unit, units.first(unit, dataset, Beacon(beacon, driver), _kept(out, beacon))
+        _follow(driver)
+        return unit, units.first(unit, dataset, Beacon(beacon), _kept(out, beacon))
     except Exception as error:  # whatever it is, the other units go on
         return unit, _told(error)
 
@@ -93,9 +102,24 @@ def _records(
     unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int, first: Snapshot | None
 ) -> tuple[Unit, list[RunRecord] | str]:
     try:
-        return unit, list(units.perform(unit, dataset, Beacon(beacon, driver), _kept(out, beacon), first))
+        _follow(driver)
+        return unit, list(units.perform(unit, dataset, Beacon(beacon), _kept(out, beacon), first))
     except Exception as error:  # whatever it is, the other units go on
         return unit, _told(error)
+
+
+@cache  # once a process
+def _follow(driver: int) -> None:
+    """Leave when the driver is killed: nobody waits for the answer, and checkpoints stay."""
+
+    def watch() -> None:
+        while os.getppid() == driver:
+            time.sleep(BEAT)
+        os._exit(1)
+
+    if os.getppid() == driver:
+        warnings.formatwarning = lambda message, *_: f"ogd: {message}\n"
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _kept(out: Path, beacon: Path) -> Path | None:
@@ -141,5 +165,6 @@ class _Watch:
                     share, note = self.beacon(unit).read_text(encoding="utf-8").split(" ", 1)
                     done += float(share) * unit.cost
                     running.append(f"{unit.name}: {note}")
-            title = f"{len(self.finished)}/{len(self.work)} done"
-            self.display.show(round(done), " | ".join([title, *(running or ["setting up"])]))
+            more = [f"{len(running) - MOST_SHOWN} more"] if len(running) > MOST_SHOWN else []
+            told = [f"{len(self.finished)}/{len(self.work)} done", *(running[:MOST_SHOWN] or ["setting up"]), *more]
+            self.display.show(round(done), " | ".join(told))

@@ -61,8 +61,9 @@ class Unit:
     def checkpoint(self, out: Path) -> Path:
         """Return where it keeps how far it is."""
         runs = "-".join(map(str, self.group))
-        kind = "first-" if self.part == "first" else ""
-        return records.folder_of(self.request, out) / f"checkpoint-{kind}{runs}.safetensors"
+        if self.part == "first":  # several requests share it
+            return out / f"checkpoint-first-{self.first_key}-{runs}.safetensors"
+        return records.folder_of(self.request, out) / f"checkpoint-{runs}.safetensors"
 
 
 def plan(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path) -> tuple[list[Unit], list[Unit]]:

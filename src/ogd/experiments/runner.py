@@ -1,5 +1,6 @@
 """Requests → records: trains what is not recorded yet, many runs at once, on as many cores as there are."""
 
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -65,14 +66,24 @@ def _carry_out(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, 
     return failures
 
 
-def _remove_leftovers(requests: Iterable[Request], needed: set[Path], out: Path) -> None:
+def _remove_leftovers(requests: Sequence[Request], needed: set[Path], out: Path) -> None:
     """Remove the checkpoints of units that are finished, where whoever finished them was killed before he could."""
+    left = []
     for request in requests:
         done = records.find(out, request).keys()
-        for path in records.folder_of(request, out).glob("checkpoint-*.safetensors"):
-            runs = path.stem.removeprefix("checkpoint-").removeprefix("first-").split("-")
-            if path not in needed and {int(r) for r in runs if r.isdecimal()} <= done:
-                path.unlink(missing_ok=True)
+        found = records.folder_of(request, out).glob("checkpoint-*.safetensors")
+        left += [path for path in found if set(_runs(path)) <= done]
+    for path in out.glob("checkpoint-first-*.safetensors"):
+        key, group = path.stem.split("-")[2], _runs(path)
+        left += [path for request in requests if Unit(request, group, ()).first_key == key]
+    for path in set(left) - needed:
+        path.unlink(missing_ok=True)
+
+
+def _runs(checkpoint: Path) -> tuple[int, ...]:
+    """Return the runs that a checkpoint's name tells."""
+    named = re.search(r"-(\d+(?:-\d+)*)\.safetensors$", checkpoint.name)
+    return tuple(map(int, named[1].split("-"))) if named else ()
 
 
 def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
@@ -93,7 +104,7 @@ def check_writable(folders: Iterable[Path]) -> None:
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(1 << 16))  # so that a full disk is found out
         except OSError as error:
             raise ValueError(f"out: cannot write to {folder}: {error.strerror or error}") from error

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from ogd import data
 from ogd.data import Dataset
-from ogd.experiments.unit import benchmark_of, one_thread, schedule_of
+from ogd.experiments.unit import benchmark_of, schedule_of
 from ogd.methods import EWC
 from ogd.models import StackedMLP
 from ogd.records import Request
@@ -24,16 +24,15 @@ def tune_ewc(request: Request, grid: Sequence[float], runs: int, dataset: Datase
     schedule = schedule_of(request)
     others = {name: value for name, value in request.options.items() if name != "ewc_lambda"}
     scores = []
-    with one_thread():
-        for run in range(runs):
-            with Display(f"tune ewc on {request.benchmark}, run {run + 1}/{runs}") as display:
-                alone = StackedMLP(sizes, runs=[run], seed=request.seed)
-                first = _repeated(first_task(benchmark, alone, schedule, display), len(grid))
-                model = StackedMLP(sizes, runs=[run] * len(grid), seed=request.seed)
-                method = EWC(ewc_lambda=list(grid), **others)  # type: ignore[arg-type]
-                result = train(benchmark, model, method, first=first, check=False, progress=display, **asdict(schedule))
-            finite = [all(bool(w[i].isfinite().all()) for w in model.parameters()) for i in range(len(grid))]
-            scores.append([a if ok else None for a, ok in zip(result.average_accuracy.tolist(), finite, strict=True)])
+    for run in range(runs):
+        with Display(f"tune ewc on {request.benchmark}, run {run + 1}/{runs}") as display:
+            alone = StackedMLP(sizes, runs=[run], seed=request.seed)
+            first = _repeated(first_task(benchmark, alone, schedule, display), len(grid))
+            model = StackedMLP(sizes, runs=[run] * len(grid), seed=request.seed)
+            method = EWC(ewc_lambda=list(grid), **others)  # type: ignore[arg-type]
+            result = train(benchmark, model, method, first=first, check=False, progress=display, **asdict(schedule))
+        finite = [all(bool(w[i].isfinite().all()) for w in model.parameters()) for i in range(len(grid))]
+        scores.append([a if ok else None for a, ok in zip(result.average_accuracy.tolist(), finite, strict=True)])
     return Tuning(request, list(grid), scores)
 
 

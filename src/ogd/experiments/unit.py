@@ -2,14 +2,12 @@
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ogd import catalogue
 from ogd.benchmarks import Benchmark
@@ -29,11 +27,8 @@ def perform(
     request = unit.request
     benchmark = benchmark_of(request, dataset)
     method = catalogue.METHODS[request.method].load()(**request.options)
-    with one_thread():
-        model, schedule, checkpoint = _stack(unit, benchmark), schedule_of(request), _checkpoint(unit, out)
-        result = train(
-            benchmark, model, method, first=first, checkpoint=checkpoint, progress=report, **asdict(schedule)
-        )
+    model, schedule, checkpoint = _stack(unit, benchmark), schedule_of(request), _checkpoint(unit, out)
+    result = train(benchmark, model, method, first=first, checkpoint=checkpoint, progress=report, **asdict(schedule))
     for r, number in enumerate(unit.group):
         yield RunRecord(
             request=request,
@@ -49,8 +44,7 @@ def perform(
 def first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None) -> Snapshot:
     """Train the first task of a unit's runs, for every unit that shares it."""
     benchmark = benchmark_of(unit.request, dataset)
-    with one_thread():
-        return first_task(benchmark, _stack(unit, benchmark), schedule_of(unit.request), report, _checkpoint(unit, out))
+    return first_task(benchmark, _stack(unit, benchmark), schedule_of(unit.request), report, _checkpoint(unit, out))
 
 
 def _stack(unit: Unit, benchmark: Benchmark) -> StackedMLP:
@@ -65,17 +59,6 @@ def _checkpoint(unit: Unit, out: Path | None) -> Checkpoint | None:
 def schedule_of(request: Request) -> Schedule:
     """Return the part of a request that is how to train."""
     return Schedule(**{name.name: getattr(request, name.name) for name in fields(Schedule)})
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute on one thread, so that a record does not depend on how many cores its machine has."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _curve(result: Result, r: int) -> Curve:

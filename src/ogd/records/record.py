@@ -1,6 +1,7 @@
 """One JSON file a run: what was asked, what came out, with what versions. docs/records.md describes the schema."""
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -112,8 +113,10 @@ def from_json(value: Any) -> RunRecord:
     run, lockstep, seconds = value["run"], value["lockstep"], value["seconds"]
     if not isinstance(run, int) or run < 0 or not isinstance(lockstep, int) or lockstep < 1:
         raise ValueError("its run or lockstep is not a number of runs")
-    if not isinstance(seconds, int | float) or seconds < 0:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         raise ValueError("its seconds are not a time")
+    if not all(isinstance(fact, str | None) for fact in dict(value["environment"]).values()):
+        raise ValueError("its environment is not all text")
     accuracy = _fractions(value["accuracy"], (request.tasks + 1, request.tasks), "accuracy")
     return RunRecord(
         request=request,

@@ -86,7 +86,7 @@ class Comparison:
     @property
     def caption(self) -> str:
         """Say what a number is, from how many runs, at which scale, and of which tasks."""
-        spread = f"mean ± sample standard deviation over {self.runs}"
+        spread = f"mean ± sample standard deviation over {self.runs}" if self.experiment.runs > 1 else "of 1 run"
         text = f"Accuracy (%) {MEANINGS[self.experiment.value]}, {spread}; {self.experiment.profile}."
         dealt = self.found.answers[0].requests[0].partition
         if self.experiment.value == "final" and dealt is not None:

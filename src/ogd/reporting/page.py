@@ -43,6 +43,7 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
     environment.filters.update(code=_code, minus=_minus, clock=cost.clock)
     there = [comparison for comparison in comparisons if comparison.found.share]
     records = [record for comparison in there for record in comparison.found.records()]
+    quickly = all(comparison.experiment.profile.startswith("quick") for comparison in there)
     return environment.get_template("page.html").render(
         tables=[c for c in there if c.experiment.kind == "table"],
         figures=[c for c in there if c.experiment.kind == "figure"],
@@ -60,7 +61,7 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
         ours=forms.ours,
         difference=forms.difference,
         captions=captions,
-        command=lambda comparison: command(comparison, folder),
+        command=lambda comparison: command(comparison, folder, quickly),
         folder=shown(folder),
         costs={c.experiment.name: cost.seconds(c.found.records()) for c in there},
         total=cost.seconds(records),
@@ -86,10 +87,10 @@ def scores(comparisons: Sequence[Comparison]) -> list[Score]:
     return found
 
 
-def command(comparison: Comparison, folder: Path) -> str:
-    """Return what runs an experiment in the profile that is shown."""
-    quickly = " --quick" if comparison.experiment.profile.startswith("quick") else ""
-    return f"ogd reproduce {comparison.experiment.name}{quickly} --out {shown(folder)}"
+def command(comparison: Comparison, folder: Path, quickly: bool) -> str:
+    """Return what runs an experiment in the profile that is shown, or, where it was not run, in that of all others."""
+    fast = comparison.experiment.profile.startswith("quick") or (quickly and not comparison.found.share)
+    return f"ogd reproduce {comparison.experiment.name}{' --quick' if fast else ''} --out {shown(folder)}"
 
 
 def shown(folder: Path) -> str:

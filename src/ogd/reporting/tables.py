@@ -18,6 +18,13 @@ Array = npt.NDArray[np.float64]
 WIDE = Console(width=10_000).options  # for measuring
 
 
+class _Console(Console):
+    """A console whose reader may leave early: the command line knows what to do then."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 @dataclass(frozen=True)
 class Table:
     """A table as text: what it shows, its columns, and groups of lines that belong together."""
@@ -33,7 +40,7 @@ class Table:
         if markdown:
             print(self.markdown())
             return
-        console = Console()
+        console = _Console()
         table = self._rich()
         if console.is_terminal and console.measure(table, options=WIDE).maximum > console.width:
             table = self._rich(stacked=True)
@@ -41,7 +48,7 @@ class Table:
         if self.prose and console.is_terminal:
             width = min(width, console.width)
         console.print(f"[bold]{self.title}[/bold]", soft_wrap=True)
-        Console(width=max(width, console.width)).print(table, width=width)
+        _Console(width=max(width, console.width)).print(table, width=width)
         console.print(f"{self.caption}\n", soft_wrap=not console.is_terminal, highlight=False)
 
     def _rich(self, stacked: bool = False) -> RichTable:

@@ -5,6 +5,7 @@ the weights its tasks ended with, and calling `end_task` once more with each of 
 """
 
 import json
+import os
 import time
 import warnings
 from collections.abc import Sequence
@@ -39,12 +40,32 @@ class Snapshot:
 
 
 class Checkpoint:
-    """A file with the snapshot of the training that `identity` names: all that its result depends on."""
+    """A file that `train` keeps after a task or an epoch, at most every five seconds, and takes up again.
 
-    def __init__(self, path: Path, identity: str) -> None:
-        self.path, self.identity = path, identity
+    `identity` names the training: what its result depends on, such as the data, besides the schedule, the method's
+    options and the names of the tasks, which are kept with it. A file of another training is not used, and written
+    over. Who no longer needs the file removes it.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> from ogd import benchmarks, models, training
+        >>> x, y = torch.eye(4).repeat(5, 1), torch.arange(20) % 4 // 2
+        >>> benchmark = benchmarks.from_datasets([((x, y), (x, y))])
+        >>> with TemporaryDirectory() as folder:
+        ...     checkpoint = training.Checkpoint(f"{folder}/mine.safetensors", identity="corners, version 1")
+        ...     result = training.train(benchmark, models.StackedMLP((4, 8, 2)), lr=0.5, checkpoint=checkpoint)
+    """
+
+    def __init__(self, path: str | os.PathLike[str], identity: str) -> None:
+        if not isinstance(identity, str):
+            raise TypeError(f"identity: must be a text that names the training, not {identity!r}")
+        self.path, self.identity = Path(path), identity
         self.last = time.monotonic()
         self.failed = False
+
+    def of(self, training: str) -> "Checkpoint":
+        """Return the same file for a training that is described more closely."""
+        return Checkpoint(self.path, f"{self.identity} | {training}")
 
     def read(self, weights: Sequence[Tensor], tasks: int) -> Snapshot | None:
         """Return what was kept for a model of such weights; None where there is nothing that can be used."""

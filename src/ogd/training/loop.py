@@ -23,6 +23,7 @@ from ogd.training.evaluation import evaluate
 from ogd.training.progress import Display, Reporter, Silent
 from ogd.training.result import Result
 from ogd.training.schedule import Schedule
+from ogd.training.threads import one_thread
 
 
 class Diverged(ArithmeticError):
@@ -101,7 +102,7 @@ def train(
     """
     schedule = Schedule(epochs, batch_size, lr, momentum, seed, curve_every)
     method = SGD() if method is None else method
-    _check(benchmark, model, method, schedule)
+    _check(benchmark, model, method, schedule, first, checkpoint)
     display = Display(f"{benchmark.name} {method.name}") if progress is True else None
     report = display or (progress if not isinstance(progress, bool) else Silent())
     state = _State(benchmark, model, method, schedule, report, check, checkpoint)
@@ -123,9 +124,13 @@ def first_task(
     return replace(state.so_far, seconds=seconds)
 
 
+@one_thread()
 def _train_all(state: _State, first: Snapshot | None) -> Result:
     model, method, tasks, schedule = state.model, state.method, state.benchmark.tasks, state.schedule
     method.begin(model, schedule.seed)
+    if state.checkpoint is not None:
+        options = {name: value for name, value in vars(method).items() if isinstance(value, int | float | str)}
+        state.checkpoint = state.checkpoint.of(f"{state.benchmark!r} {method!r} {options} {schedule} {model.runs}")
     saved = state.checkpoint and state.checkpoint.read(state.weights(), len(tasks))
     so_far = state.so_far = saved or _begun(state, first)
     left = tasks[len(so_far.finished) :]
@@ -215,12 +220,23 @@ def _check_finite(state: _State, weights: Sequence[Tensor], note: str) -> None:
         raise Diverged(f"the weights of run {', '.join(runs)} are not finite: {where}")
 
 
-def _check(benchmark: Benchmark, model: StackedMLP, method: Method, schedule: Schedule) -> None:
+def _check(
+    benchmark: Benchmark,
+    model: StackedMLP,
+    method: Method,
+    schedule: Schedule,
+    first: Snapshot | None,
+    checkpoint: Checkpoint | None,
+) -> None:
     if not isinstance(model, StackedMLP):
         raise TypeError(
             f"model: must be an ogd.models.StackedMLP, not {type(model).__name__}; "
             "StackedMLP.from_modules([model]) makes one of an nn.Sequential"
         )
+    if not isinstance(checkpoint, Checkpoint | None):
+        raise TypeError(f"checkpoint: must be an ogd.training.Checkpoint, not {checkpoint!r}")
+    if not isinstance(first, Snapshot | None):
+        raise TypeError(f"first: must be what ogd.training.first_task returned, not {first!r}")
     if not isinstance(method, Method):
         raise TypeError(f"method: must be an ogd.methods.Method such as ogd.methods.OGD(), not {method!r}")
     smallest = min(benchmark.tasks, key=lambda task: len(task.train))

@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 PATIENCE = 2.0  # seconds before anything is shown
 INTERVAL = 10.0  # seconds between two plain lines
@@ -57,6 +58,8 @@ class Display:
     def start(self, total: int) -> None:
         self.total, self.done = total, 0
         self.began = self.last_line = time.monotonic()
+        if self.bar is not None and self.shown is not None:
+            self.bar.reset(self.shown, total=total)
 
     def advance(self, done: int, note: str) -> None:
         self.show(self.done + done, note)
@@ -77,15 +80,15 @@ class Display:
 
     def _draw(self, note: str) -> None:
         if self.bar is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-            left = TextColumn("left")
+            whole = Column(no_wrap=True)  # what is too long for the terminal is the note, not the time left
             self.bar = Progress(
-                *columns,
-                TimeElapsedColumn(),
-                TextColumn("·"),
-                TimeRemainingColumn(),
-                left,
+                BarColumn(bar_width=20, table_column=whole),
+                TextColumn("{task.percentage:>3.0f}%", table_column=whole),
+                TimeRemainingColumn(table_column=whole),
+                TextColumn("left", table_column=whole),
+                TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
                 console=self.console,
+                expand=True,
                 transient=True,
                 refresh_per_second=4,
             )
