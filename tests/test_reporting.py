@@ -52,7 +52,7 @@ def test_all_is_everything_and_the_figures_are_the_paper_s():
     chosen = choose(["all"], quickly=False, runs=None)
     assert [e.name for e in chosen] == list(EXPERIMENTS)
     runs = {e.name: e.runs for e in chosen if e.kind == "figure"}
-    assert runs == {"curves": 10, "angles": 5, "partitions": 10, "epochs": 3, "lambda": 5}
+    assert runs == {"curves": 10, "angles": 3, "partitions": 10, "epochs": 3, "lambda": 5}
     assert EXPERIMENTS["epochs"].columns == ("20 epochs", "40 epochs", "80 epochs", "120 epochs")
     assert set(EXPERIMENTS["angles"].columns) >= {f"{angle}°" for angle in range(10, 100, 10)} | {"180°"}
     assert [row.settings[0].get("curve_every") for row in EXPERIMENTS["curves"].rows] == [600] * 5
