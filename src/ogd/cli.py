@@ -101,8 +101,8 @@ def run(options: argparse.Namespace) -> None:
         show_json([record for records in outcome.found for record in records])
     elif whole:
         overview(whole).show(options.markdown)
-    for records in whole if not options.json else []:
-        print(f"records: {records[0].path(options.out).parent}", file=sys.stderr)
+        for records in whole:
+            print(f"records: {records[0].path(options.out).parent}", file=sys.stderr)
     complain(outcome.failures)
 
 

@@ -54,7 +54,7 @@ def perform(
         _Watch([*firsts, *work], Path(folder)) as watch,
     ):
         calls = [(unit, dataset, out, watch.beacon(unit), os.getpid()) for unit in firsts]
-        for unit, answer in _answers(stream, _first_task, calls):
+        for unit, answer in _answers(stream, _carry_out, calls):
             watch.finished.add(unit.key)
             shared[unit.first_key] = answer
         able = []
@@ -65,7 +65,7 @@ def perform(
                 yield unit, f"in the first task, which methods share: {first}"
             else:
                 able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), first))
-        for unit, answer in _answers(stream, _records, able):
+        for unit, answer in _answers(stream, _carry_out, able):
             watch.finished.add(unit.key)
             yield unit, answer
 
@@ -90,20 +90,15 @@ def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple
                 ) from error
 
 
-def _first_task(unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int) -> tuple[Unit, Snapshot | str]:
+def _carry_out(
+    unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int, first: Snapshot | None = None
+) -> tuple[Unit, list[RunRecord] | Snapshot | str]:
     try:
         _follow(driver)
-        return unit, units.first(unit, dataset, Beacon(beacon), _kept(out, beacon))
-    except Exception as error:  # whatever it is, the other units go on
-        return unit, _told(error)
-
-
-def _records(
-    unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int, first: Snapshot | None
-) -> tuple[Unit, list[RunRecord] | str]:
-    try:
-        _follow(driver)
-        return unit, list(units.perform(unit, dataset, Beacon(beacon), _kept(out, beacon), first))
+        report, kept = Beacon(beacon), _kept(out, beacon)
+        if unit.part == "first":
+            return unit, units.first(unit, dataset, report, kept)
+        return unit, list(units.perform(unit, dataset, report, kept, first))
     except Exception as error:  # whatever it is, the other units go on
         return unit, _told(error)
 

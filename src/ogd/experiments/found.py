@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ogd.data import Dataset
 from ogd.experiments.experiment import Experiment, Row
-from ogd.records import Request, RunRecord
+from ogd.records import Request, RunRecord, resolve
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,8 @@ class Found:
         for answer in self.answers:
             for runs in answer.runs:
                 yield from runs
+
+
+def requests_of(row: Row, dataset: Dataset, seed: int = 0) -> tuple[Request, ...]:
+    """Return what a row asks, a request a setting."""
+    return tuple(resolve(method=row.method, dataset=dataset, seed=seed, **setting) for setting in row.settings)

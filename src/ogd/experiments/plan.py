@@ -1,11 +1,10 @@
 """Requests → units of work: what is not recorded yet, which units share their first task, and in which order."""
 
-import hashlib
 import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from ogd import records
 from ogd.data import Dataset
 from ogd.records import Request
 from ogd.records.record import environment
+from ogd.records.request import digest
 
 LOCKSTEP = 10  # runs trained at once; a larger stack falls out of the cache
 
@@ -43,13 +43,17 @@ class Unit:
         return f"{self.request.benchmark} {'first task' if self.part == 'first' else self.request.method}"
 
     @property
+    def runs(self) -> str:
+        return "-".join(map(str, self.group))
+
+    @property
     def key(self) -> str:
-        return f"{self.request.key}-{self.part}-{'-'.join(map(str, self.group))}"
+        return f"{self.request.key}-{self.part}-{self.runs}"
 
     @property
     def first_key(self) -> str:
         """A digest of all that the first task depends on: neither the method nor the tasks that follow."""
-        return _digest([_first_task(self.request), self.group])
+        return digest([_first_task(self.request), self.group])
 
     @property
     def identity(self) -> str:
@@ -60,10 +64,9 @@ class Unit:
 
     def checkpoint(self, out: Path) -> Path:
         """Return where it keeps how far it is."""
-        runs = "-".join(map(str, self.group))
         if self.part == "first":  # several requests share it
-            return out / f"checkpoint-first-{self.first_key}-{runs}.safetensors"
-        return records.folder_of(self.request, out) / f"checkpoint-{runs}.safetensors"
+            return out / f"checkpoint-first-{self.first_key}-{self.runs}.safetensors"
+        return records.folder_of(self.request, out) / f"checkpoint-{self.runs}.safetensors"
 
 
 def plan(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path) -> tuple[list[Unit], list[Unit]]:
@@ -73,8 +76,10 @@ def plan(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path) -> 
     """
     units = [unit for request, runs in wanted for unit in _missing(request, runs, dataset, out)]
     sharing = Counter(unit.first_key for unit in units)
-    shared = [_part(unit, "rest") if sharing[unit.first_key] > 1 and unit.request.tasks > 1 else unit for unit in units]
-    firsts = {unit.first_key: _part(unit, "first") for unit in reversed(shared) if unit.part == "rest"}
+    shared = [
+        replace(unit, part="rest") if sharing[unit.first_key] > 1 and unit.request.tasks > 1 else unit for unit in units
+    ]
+    firsts = {unit.first_key: replace(unit, part="first") for unit in reversed(shared) if unit.part == "rest"}
     return _longest_first(list(firsts.values())), _longest_first(shared)
 
 
@@ -93,14 +98,10 @@ def _missing(request: Request, runs: int, dataset: Dataset, out: Path) -> Iterat
         yield Unit(request, tuple(missing[start : start + LOCKSTEP]), sizes(request, dataset))
 
 
-def _part(unit: Unit, part: str) -> Unit:
-    return Unit(unit.request, unit.group, unit.sizes, part)
-
-
 def _longest_first(units: list[Unit]) -> list[Unit]:
     def benchmark(unit: Unit) -> str:
         r = unit.request
-        return _digest([r.benchmark, r.tasks, r.angles, r.partition, r.heads, r.seed])
+        return digest([r.benchmark, r.tasks, r.angles, r.partition, r.heads, r.seed])
 
     longest: dict[str, float] = {}
     for unit in units:
@@ -126,7 +127,3 @@ def _weight(request: Request, finished: int) -> float:
     if request.options["projection"] == "explicit":
         return 1 + (2 + n / 27) / every
     return 1.8 + n / 130 + 2 * (n / 900) ** 2
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]

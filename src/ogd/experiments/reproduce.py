@@ -8,9 +8,8 @@ from ogd import catalogue
 from ogd.data import Dataset
 from ogd.experiments import EXPERIMENTS, quick, runner
 from ogd.experiments.backends import Crew
-from ogd.experiments.experiment import Experiment, Row
-from ogd.experiments.found import Answer, Found
-from ogd.records import Request, resolve
+from ogd.experiments.experiment import Experiment
+from ogd.experiments.found import Answer, Found, requests_of
 from ogd.records.request import at_least
 
 
@@ -28,7 +27,7 @@ def perform(
     experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, crew: Crew | None = None
 ) -> tuple[list[Found], list[str]]:
     """Run what is not recorded yet; return what there is of each experiment, and a line for each unit that failed."""
-    asked = [[_requests(row, dataset, seed) for row in experiment.rows] for experiment in experiments]
+    asked = [[requests_of(row, dataset, seed) for row in experiment.rows] for experiment in experiments]
     wanted = []
     for experiment, rows in zip(experiments, asked, strict=True):
         requests = [request for row in rows for request in row]
@@ -42,7 +41,3 @@ def perform(
         answers = [Answer(row, requests, tuple(tuple(next(records)) for _ in requests)) for row, requests in pairs]
         found.append(Found(experiment, tuple(answers)))
     return found, outcome.failures
-
-
-def _requests(row: Row, dataset: Dataset, seed: int) -> tuple[Request, ...]:
-    return tuple(resolve(method=row.method, dataset=dataset, seed=seed, **setting) for setting in row.settings)

@@ -70,9 +70,9 @@ def _remove_leftovers(requests: Sequence[Request], needed: set[Path], out: Path)
     """Remove the checkpoints of units that are finished, where whoever finished them was killed before he could."""
     left = []
     for request in requests:
-        done = records.find(out, request).keys()
-        found = records.folder_of(request, out).glob("checkpoint-*.safetensors")
-        left += [path for path in found if set(_runs(path)) <= done]
+        found = list(records.folder_of(request, out).glob("checkpoint-*.safetensors"))
+        done = records.find(out, request).keys() if found else ()
+        left += [path for path in found if set(_runs(path)) <= set(done)]
     for path in out.glob("checkpoint-first-*.safetensors"):
         key, group = path.stem.split("-")[2], _runs(path)
         left += [path for request in requests if Unit(request, group, ()).first_key == key]

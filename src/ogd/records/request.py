@@ -41,7 +41,7 @@ class Request:
     def key(self) -> str:
         """A short digest that tells requests apart; a field that is None takes no part in it."""
         said = {name: value for name, value in asdict(self).items() if value is not None}
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+        return digest(said)
 
     @property
     def task_names(self) -> tuple[str, ...]:
@@ -50,6 +50,11 @@ class Request:
         if self.partition is not None:
             return tuple(partitions.name([part]) for part in self.partition)
         return tuple(f"task {number}" for number in range(1, self.tasks + 1))
+
+
+def digest(value: object) -> str:
+    """Return twelve letters that tell JSON values apart."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def resolve(

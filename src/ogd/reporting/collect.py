@@ -4,8 +4,8 @@ from pathlib import Path
 
 from ogd.data import Dataset, load
 from ogd.experiments import EXPERIMENTS, Experiment, quick
-from ogd.experiments.found import Answer, Found
-from ogd.records import find, resolve
+from ogd.experiments.found import Answer, Found, requests_of
+from ogd.records import find
 
 
 def collect(folder: Path) -> list[Found]:
@@ -39,7 +39,7 @@ def _chosen(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
 def _found(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
     answers = []
     for row in experiment.rows:
-        requests = tuple(resolve(method=row.method, dataset=dataset, **setting) for setting in row.settings)
+        requests = requests_of(row, dataset)
         runs = []
         for request in requests:
             there = find(folder, request)
