@@ -7,7 +7,7 @@ import torch
 
 from ogd import methods
 from ogd.training import Checkpoint, Schedule
-from test_training import CASES, SCHEDULE, fit, make
+from small_lab import CASES, SCHEDULE, fit, make
 
 
 class Killed(BaseException):

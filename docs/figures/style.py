@@ -1,16 +1,18 @@
-"""How the documents' figures look: white ground, the colour-blind safe palette of Okabe and Ito, same bytes twice."""
+"""How the documents' figures look: white ground, the page's palette, same bytes twice."""
 
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from ogd.reporting.drawing import BLUE, GREEN, ORANGE, SKY, VERMILION
+from ogd.reporting.drawing import canvas as figure
+
+__all__ = ["BLACK", "BLUE", "GREEN", "GREY", "IMAGES", "ORANGE", "SKY", "VERMILION", "figure", "save"]
+
 IMAGES = Path(__file__).parents[1] / "images"
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, GREY = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#777777",
-)  # fmt: skip
+BLACK, GREY = "#000000", "#777777"
 
 mpl.rcParams.update(
     {
@@ -24,12 +26,6 @@ mpl.rcParams.update(
         "mathtext.fontset": "dejavusans",
     }
 )
-
-
-def figure(width: float, height: float) -> Figure:
-    made = Figure((width, height), layout="constrained")
-    FigureCanvasAgg(made)
-    return made
 
 
 def save(made: Figure, name: str, **options: Any) -> None:

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 INK, MUTED = "#1a1a1a", "#757575"  # the page gives these two its own colours
+ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class Look:
 
 
 LOOKS = {
-    "mtl": Look("#CC79A7", "s", (0, (1, 1))),
-    "ogd": Look("#0072B2", "o", "-"),
-    "agem": Look("#E69F00", "^", (0, (5, 1))),
-    "ewc": Look("#009E73", "D", (0, (3, 1, 1, 1))),
-    "sgd": Look("#D55E00", "v", (0, (3, 1.5))),
+    "mtl": Look(PURPLE, "s", (0, (1, 1))),
+    "ogd": Look(BLUE, "o", "-"),
+    "agem": Look(ORANGE, "^", (0, (5, 1))),
+    "ewc": Look(GREEN, "D", (0, (3, 1, 1, 1))),
+    "sgd": Look(VERMILION, "v", (0, (3, 1.5))),
 }
 STYLE = {
     "svg.hashsalt": "ogd",
