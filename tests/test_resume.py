@@ -197,3 +197,23 @@ def test_units_that_share_a_first_task(tiny, tmp_path):
     assert {unit.first_key for unit in firsts} == {unit.first_key for unit in units if unit.part == "rest"}
     costs = [unit.cost for unit in units]
     assert costs[0] == max(costs)
+
+
+def test_a_killed_tuning_goes_on(folder, tmp_path):
+    def tune(out):
+        sizes = ["--tasks", "3", "--epochs", "3", "--batch-size", "4", "--hidden", "20", "--runs", "2", "--lr", "0.1"]
+        arguments = ["tune", "ewc", *sizes, "--grid", "1", "10", "1e9", "--data", folder, "--out", out]
+        return [sys.executable, "-c", EAGER, *map(str, arguments)]
+
+    def scores(out):
+        return json.loads((out / "ewc-rotated.json").read_text())["scores"]
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    subprocess.run(tune(whole), check=True, capture_output=True)
+    assert [row[2] for row in scores(whole)] == [None, None]  # a λ that diverges is kept in a checkpoint, too
+    for pattern in ("*-first-0.safetensors", "*-rest-0.safetensors", "*-first-1.safetensors", "*-rest-1.safetensors"):
+        kill_when(pattern, tune(killed), killed)
+    done = subprocess.run(tune(killed), check=True, capture_output=True, text=True)
+    assert "cannot be used" not in done.stderr
+    assert scores(killed) == scores(whole)
+    assert [path.name for path in killed.iterdir()] == ["ewc-rotated.json"]

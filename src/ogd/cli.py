@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         options.command(options)
     except KeyboardInterrupt:
         goes_on = "; the same command goes on from the last checkpoint, and what is finished is kept"
-        fail(f"interrupted{goes_on if options.command in (run, reproduce) else ''}", 130)
+        fail(f"interrupted{goes_on if options.command in (run, reproduce, tune) else ''}", 130)
     except ValueError as error:
         fail(re.sub(r"^([a-z_]+): ", lambda match: f"{option(match[1])}: ", str(error)), 2)
     except BrokenPipeError:  # whoever read our output has seen enough
@@ -170,7 +170,7 @@ def report(options: argparse.Namespace) -> None:
 def tune(options: argparse.Namespace) -> None:
     from ogd.data import load
     from ogd.experiments import runner
-    from ogd.records import resolve, tuning
+    from ogd.records import resolve
     from ogd.reporting import scores
 
     dataset = load(options.data)
@@ -183,9 +183,8 @@ def tune(options: argparse.Namespace) -> None:
     runner.check_writable([options.out])
     from ogd.experiments.tune import tune_ewc
 
-    found = tune_ewc(request, options.grid, options.runs, dataset)
+    found, path = tune_ewc(request, options.grid, options.runs, dataset, options.out)
     scores(found).show()
-    path = tuning.write(found, options.out)
     print(f"chosen: λ = {found.choice:g}; record: {path}")
     if len(found.grid) > 1 and found.choice in (min(found.grid), max(found.grid)):
         print("the choice is at the edge of the grid: a wider one may find better", file=sys.stderr)

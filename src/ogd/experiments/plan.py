@@ -12,7 +12,7 @@ import numpy as np
 from ogd import records
 from ogd.data import Dataset
 from ogd.records import Request
-from ogd.records.record import environment
+from ogd.records.record import versions
 from ogd.records.request import digest
 
 LOCKSTEP = 10  # runs trained at once; a larger stack falls out of the cache
@@ -59,8 +59,7 @@ class Unit:
     def identity(self) -> str:
         """All that a checkpoint depends on: what is asked, the runs, and the versions it is computed with."""
         asked = _first_task(self.request) if self.part == "first" else asdict(self.request)
-        versions = {name: environment()[name] for name in ("ogd", "torch", "numpy", "machine")}
-        return json.dumps([asked, self.group, versions], sort_keys=True)
+        return json.dumps([asked, self.group, versions()], sort_keys=True)
 
     def checkpoint(self, out: Path) -> Path:
         """Return where it keeps how far it is."""

@@ -142,6 +142,11 @@ def environment() -> dict[str, str | None]:
     }
 
 
+def versions() -> dict[str, str | None]:
+    """Return the part of the environment that may change a result's last digits."""
+    return {name: environment()[name] for name in ("ogd", "torch", "numpy", "machine")}
+
+
 def folder_of(request: Request, folder: Path) -> Path:
     """Return where the records of a request are kept under `folder`."""
     return folder / f"{request.benchmark}-{request.method}-{request.key}"

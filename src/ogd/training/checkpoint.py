@@ -67,8 +67,11 @@ class Checkpoint:
         """Return the same file for a training that is described more closely."""
         return Checkpoint(self.path, f"{self.identity} | {training}")
 
-    def read(self, weights: Sequence[Tensor], tasks: int) -> Snapshot | None:
-        """Return what was kept for a model of such weights; None where there is nothing that can be used."""
+    def read(self, weights: Sequence[Tensor], tasks: int, *, finite: bool = True) -> Snapshot | None:
+        """Return what was kept for a model of such weights; None where there is nothing that can be used.
+
+        Weights that are not finite are of no use, unless `finite` is false.
+        """
         try:
             with safe_open(self.path, "pt") as file:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -76,7 +79,7 @@ class Checkpoint:
             if about["schema"] != SCHEMA or about["identity"] != self.identity:
                 raise ValueError("it is of another training")
             snapshot = _unpacked(tensors, about)
-            _check(snapshot, weights, tasks)
+            _check(snapshot, weights, tasks, finite)
         except FileNotFoundError:
             return None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
@@ -131,13 +134,13 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot:
     )
 
 
-def _check(snapshot: Snapshot, weights: Sequence[Tensor], tasks: int) -> None:
+def _check(snapshot: Snapshot, weights: Sequence[Tensor], tasks: int, finite: bool) -> None:
     """Raise a ValueError unless the snapshot is one of a model with such weights and of so many tasks."""
     like = [(w.shape, w.dtype) for w in weights]
     for stored in [*snapshot.finished, *([snapshot.weights] if snapshot.epoch else [])]:
         if [(w.shape, w.dtype) for w in stored] != like:
             raise ValueError("its weights are of other shapes")
-        if not all(bool(w.isfinite().all()) for w in stored):
+        if finite and not all(bool(w.isfinite().all()) for w in stored):
             raise ValueError("its weights are not finite")
     points = [*snapshot.accuracy, *snapshot.curve]
     if len(snapshot.curve) != len(snapshot.curve_steps) or any(p.shape != (len(weights[0]), tasks) for p in points):

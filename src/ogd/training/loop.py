@@ -131,7 +131,7 @@ def _train_all(state: _State, first: Snapshot | None) -> Result:
     if state.checkpoint is not None:
         options = {name: value for name, value in vars(method).items() if isinstance(value, int | float | str)}
         state.checkpoint = state.checkpoint.of(f"{state.benchmark!r} {method!r} {options} {schedule} {model.runs}")
-    saved = state.checkpoint and state.checkpoint.read(state.weights(), len(tasks))
+    saved = state.checkpoint and state.checkpoint.read(state.weights(), len(tasks), finite=state.check)
     so_far = state.so_far = saved or _begun(state, first)
     left = tasks[len(so_far.finished) :]
     taken = so_far.epoch * schedule.steps_an_epoch(left[0]) if so_far.epoch else 0
