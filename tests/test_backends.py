@@ -3,11 +3,13 @@
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
 from ogd.experiments import backends
 from test_cli import SMALL, run
+from test_resume import wait_for
 
 METHODS = ["--method", "sgd", "ogd", "--lr", "0.5"]
 
@@ -44,6 +46,23 @@ def test_dask_starts_a_cluster_of_this_machine(tiny_folder, tmp_path, capsys):
     pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
     here = answers(capsys, tiny_folder, tmp_path / "here", "--jobs", "1")
     assert here == answers(capsys, tiny_folder, tmp_path / "there", "--backend", "dask", "--jobs", "1")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_dask_cluster_without_workers_left_is_told_of(monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
+    monkeypatch.setattr(backends, "PATIENCE", 0.1)
+    told, message = [], "the Dask cluster has no workers left; waiting for one"
+    monkeypatch.setattr(backends.warnings, "warn", lambda text, **_: told.append(str(text)))
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False) as made,
+        distributed.Client(made) as client,
+        backends._minded(client),
+    ):
+        made.scale(0)
+        wait_for(lambda: message in told)
+        time.sleep(0.5)
+    assert told.count(message) == 1
 
 
 def test_ray(tiny_folder, tmp_path, capsys):

@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from ogd.records.request import at_least
 Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 
 PACKAGES = {"processes": "joblib", "dask": "distributed", "ray": "ray"}
-PATIENCE = 20  # seconds in which a cluster must answer
+PATIENCE = 20.0  # seconds in which a cluster must answer, and between two looks at whether it has workers left
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,31 @@ def _dask(address: str | None, jobs: int | None) -> Iterator[Stream]:
         threads = sum(client.nthreads().values())
         if not threads:
             raise ValueError(f"address: the Dask scheduler at {address!r} has no workers")
-        yield _through_joblib(jobs or threads)
+        with _minded(client):
+            yield _through_joblib(jobs or threads)
+
+
+@contextmanager
+def _minded(client: Any) -> Iterator[None]:
+    """Say so when no worker is left: Dask waits for another one, for ever and in silence."""
+    over = threading.Event()
+
+    def look() -> None:
+        told = False
+        while not over.wait(PATIENCE):
+            try:
+                none = not client.nthreads()
+            except Exception:  # a scheduler that is gone ends the work, which says so
+                return
+            if none and not told:
+                warnings.warn("the Dask cluster has no workers left; waiting for one", stacklevel=2)
+            told = none
+
+    threading.Thread(target=look, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager
