@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +9,7 @@ import pytest
 
 import naive_lab
 from ogd import records
-from ogd.records import Curve, RunRecord, resolve
+from ogd.records import Curve, RunRecord, files, resolve
 from ogd.records.record import environment
 
 
@@ -63,6 +66,23 @@ def test_an_interrupted_write_leaves_nothing(tiny, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         records.write(record, tmp_path)
     assert list(record.path(tmp_path).parent.iterdir()) == []
+
+
+def test_what_killed_processes_left_is_swept_and_nothing_else(tmp_path):
+    write = "import os, signal, sys; from pathlib import Path; from ogd.records import files\n"
+    write += "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
+    write += "files.write_text(Path(sys.argv[1]) / 'run-0.json', '{}')"
+    subprocess.run([sys.executable, "-c", write, str(tmp_path)], check=False)
+    (killed,) = tmp_path.iterdir()
+    others = [
+        f".run-0.json.{files.MACHINE}.{os.getpid()}.0a1b2c3d",  # of a process that lives
+        killed.name.replace(files.MACHINE, "00000000"),  # of another machine, whose process numbers say nothing here
+        ".mine.1.txt",
+    ]
+    for name in others:
+        (tmp_path / name).touch()
+    files.sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 
 
 def damage(**changes):

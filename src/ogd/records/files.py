@@ -1,9 +1,13 @@
 """Files that are whole or absent: written to a temporary file beside their place, and renamed."""
 
 import os
+import platform
 import re
 import secrets
+import zlib
 from pathlib import Path
+
+MACHINE = f"{zlib.crc32(platform.node().encode()):08x}"  # whose process numbers these are, on a disk that several share
 
 
 def write_text(path: Path, text: str) -> None:
@@ -14,7 +18,7 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically, making its folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{MACHINE}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         with temporary.open("xb") as file:
             file.write(content)
@@ -30,9 +34,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in a folder."""
+    """Remove the temporary files that killed processes of this machine left in a folder."""
     for path in folder.glob(".*"):
-        named = re.fullmatch(r"\..+\.(\d+)\.[0-9a-f]{8}", path.name)
+        named = re.fullmatch(rf"\..+\.{MACHINE}\.(\d+)\.[0-9a-f]{{8}}", path.name)
         if named and not _alive(int(named[1])):
             path.unlink(missing_ok=True)
 
