@@ -184,7 +184,7 @@ def show() -> None:
     print(
         f"\nThe {n} gradients take {record['factored_bytes'] / 1e6:.2f} MB factored. Read off dense gradients, ", end=""
     )
-    print(f"no pixel (0 to 1) of the {n} images is off by more than {record['largest_error_dense']:.0e}.")
+    print(f"the largest error of a pixel (0 to 1) of the {n} images is {record['largest_error_dense']:.1e}.")
     print()
     _table(["kept", "gradient energy kept", "of a stored example", "of an unseen one", "told apart"])
     for row in record["measured"][1:]:

@@ -14,7 +14,7 @@ FIGURES = {
     "curves": (
         "Accuracy on each of three tasks learned one after the other; a dashed line is where the next begins. Lines "
         "are means over {runs}, bands ± one standard deviation; the axis is truncated, as in the paper. MTL's steps "
-        "are shared by all tasks seen so far, so it learns task 3 from a third of its data."
+        "are shared by all tasks seen so far, so in an epoch it sees a third of task 3's data."
     ),
     "angles": f"Accuracy on the upright digits after the turned ones were learned. {BARS}",
     "partitions": f"A plot a partition of the digits into two tasks; the paper does not say which five it took. {BARS}",

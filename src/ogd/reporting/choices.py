@@ -23,7 +23,7 @@ CHOICES = (
     (
         "MTL",
         "every batch uniformly from the union of the tasks seen so far, each example under its own task's head; as "
-        "many steps a task as the other methods, so during task t it sees 1/t of that task's data",
+        "many steps a task as the other methods, so in an epoch of task t it sees 1/t of that task's data",
     ),
     ("permutations", "all tasks are permuted, the first too; every run has its own"),
     ("rotation", "counter-clockwise, bilinear, about the centre, zeros from outside"),
@@ -34,7 +34,7 @@ CHOICES = (
     ),
     (
         "Table 4",
-        "Rotated is 0° and 30°: the paper names no angle, and its numbers come closest there; with 2,000 gradients OGD "
+        "Rotated is 0° and 30°: the paper names no angle, and its numbers lie between ours of 20° and 30°; with 2,000 gradients OGD "
         "projects every 50 steps",
     ),
     (
