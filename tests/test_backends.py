@@ -1,6 +1,7 @@
 """The same records wherever the work is done: in processes, on a real Dask cluster, on a real Ray instance."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -45,24 +46,33 @@ def test_dask(tiny_folder, tmp_path, capsys, cluster):
 def test_dask_starts_a_cluster_of_this_machine(tiny_folder, tmp_path, capsys):
     pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
     here = answers(capsys, tiny_folder, tmp_path / "here", "--jobs", "1")
-    assert here == answers(capsys, tiny_folder, tmp_path / "there", "--backend", "dask", "--jobs", "1")
+    assert here == answers(capsys, tiny_folder, tmp_path / "there", "--backend", "dask", "--jobs", "2")
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_dask_cluster_without_workers_left_is_told_of(monkeypatch):
+def test_a_cluster_of_one_thread_works_elsewhere():
+    distributed = pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as made:
+        with backends.Crew("dask", made.scheduler_address).at_work() as stream:
+            found = list(stream(os.getpid, [()] * 3))
+        assert found == [found[0]] * 3
+        assert found[0] != os.getpid()
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_dask_cluster_without_workers_left_is_told_of(monkeypatch, capsys):
     distributed = pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
     monkeypatch.setattr(backends, "PATIENCE", 0.1)
-    told, message = [], "the Dask cluster has no workers left; waiting for one"
-    monkeypatch.setattr(backends.warnings, "warn", lambda text, **_: told.append(str(text)))
     with (
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False) as made,
         distributed.Client(made) as client,
         backends._minded(client),
     ):
-        made.scale(0)
-        wait_for(lambda: message in told)
-        time.sleep(0.5)
-    assert told.count(message) == 1
+        for workers in (0, 1, 0):
+            made.scale(workers)
+            wait_for(lambda count=workers: len(client.nthreads()) == count)
+            time.sleep(0.5)
+    assert capsys.readouterr().err.count("the Dask cluster has no workers left; waiting for one\n") == 2
 
 
 def test_ray(tiny_folder, tmp_path, capsys):

@@ -77,10 +77,13 @@ def test_what_killed_processes_left_is_swept_and_nothing_else(tmp_path):
     others = [
         f".run-0.json.{files.MACHINE}.{os.getpid()}.0a1b2c3d",  # of a process that lives
         killed.name.replace(files.MACHINE, "00000000"),  # of another machine, whose process numbers say nothing here
+        killed.name.replace(files.MACHINE, "00000001"),  # of another one, and old
         ".mine.1.txt",
     ]
     for name in others:
         (tmp_path / name).touch()
+    old = others.pop(2)
+    os.utime(tmp_path / old, (0, 0))
     files.sweep(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(others)
 

@@ -10,9 +10,11 @@ import pytest
 
 from ogd import cli
 from ogd.experiments import crew, plan
+from ogd.experiments import tune as tuning
 from ogd.records import resolve
 from ogd.records.request import from_json
 from ogd.training import checkpoint
+from ogd.training.progress import Silent
 from test_checkpoint import Killed
 
 EAGER = "import ogd.training.checkpoint as c; c.PATIENCE = 0.0; from ogd.cli import main; main()"
@@ -199,21 +201,69 @@ def test_units_that_share_a_first_task(tiny, tmp_path):
     assert costs[0] == max(costs)
 
 
-def test_a_killed_tuning_goes_on(folder, tmp_path):
-    def tune(out):
-        sizes = ["--tasks", "3", "--epochs", "3", "--batch-size", "4", "--hidden", "20", "--runs", "2", "--lr", "0.1"]
-        arguments = ["tune", "ewc", *sizes, "--grid", "1", "10", "1e9", "--data", folder, "--out", out]
-        return [sys.executable, "-c", EAGER, *map(str, arguments)]
+def tune(folder, out, *options):
+    sizes = ["--tasks", 3, "--epochs", 3, "--batch-size", 4, "--hidden", 20, "--runs", 2, "--lr", 0.1]
+    arguments = ["tune", "ewc", *sizes, "--grid", 1, 10, 1e9, "--data", folder, "--out", out, *options]
+    return list(map(str, arguments))
 
-    def scores(out):
-        return json.loads((out / "ewc-rotated.json").read_text())["scores"]
 
+def scores(out):
+    return json.loads((out / "ewc-rotated.json").read_text())["scores"]
+
+
+def test_a_killed_tuning_ends_in_the_same_scores(folder, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run(tune(whole), check=True, capture_output=True)
+    eager = [sys.executable, "-c", EAGER]
+    subprocess.run([*eager, *tune(folder, whole)], check=True, capture_output=True)
     assert [row[2] for row in scores(whole)] == [None, None]  # a λ that diverges is kept in a checkpoint, too
-    for pattern in ("*-first-0.safetensors", "*-rest-0.safetensors", "*-first-1.safetensors", "*-rest-1.safetensors"):
-        kill_when(pattern, tune(killed), killed)
-    done = subprocess.run(tune(killed), check=True, capture_output=True, text=True)
+    for pattern in ("*-first.safetensors", "*-rest.safetensors", "ewc-rotated.json", "*-rest.safetensors"):
+        kill_when(pattern, [*eager, *tune(folder, killed)], killed)
+    done = subprocess.run([*eager, *tune(folder, killed)], check=True, capture_output=True, text=True)
     assert "cannot be used" not in done.stderr
     assert scores(killed) == scores(whole)
     assert [path.name for path in killed.iterdir()] == ["ewc-rotated.json"]
+
+
+def test_a_tuning_trains_nothing_twice(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
+    totals, left = [], [0]
+
+    class Counting(Silent):
+        def __init__(self, _):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def start(self, total):
+            totals.append(total)
+
+        def advance(self, done, note):
+            left[0] -= done
+            if left[0] == 0:
+                raise Killed
+
+    monkeypatch.setattr(tuning, "Display", Counting)
+    left[0] = 2250 + 750 + 600  # 250 steps an epoch, 3 epochs, 3 tasks: in the third epoch of run 1's second task
+    with pytest.raises(Killed):
+        cli.main(tune(folder, tmp_path))
+    assert len(scores(tmp_path)) == 1
+    cli.main(tune(folder, tmp_path))
+    assert totals == [750, 1500, 750, 1500, 0, 1000]
+    cli.main(tune(folder, tmp_path))
+    cli.main(tune(folder, tmp_path, "--runs", 1))
+    assert len(totals) == 6
+    assert len(scores(tmp_path)) == 2
+
+
+def test_a_tuning_in_which_everything_diverges(folder, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="1"):
+        cli.main(tune(folder, tmp_path, "--grid", 1e30, 1e35, "--runs", 1))
+    printed = capsys.readouterr()
+    assert printed.out.count("diverged") == 2
+    assert "every value of the grid diverged" in printed.err
+    assert json.loads((tmp_path / "ewc-rotated.json").read_text())["choice"] is None
+    assert [path.name for path in tmp_path.iterdir()] == ["ewc-rotated.json"]

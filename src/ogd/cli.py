@@ -168,24 +168,26 @@ def report(options: argparse.Namespace) -> None:
 
 
 def tune(options: argparse.Namespace) -> None:
-    from ogd.data import load
+    from ogd.data import load, validation
     from ogd.experiments import runner
-    from ogd.records import resolve
+    from ogd.records import resolve, tuning
     from ogd.reporting import scores
 
     dataset = load(options.data)
     settings = {name: getattr(options, name) for name in SETTINGS}
     request = resolve(options.benchmark, options.what, dataset, **settings)
-    runner.check([request], options.runs, dataset)
+    runner.check([request], options.runs, validation(dataset))
     for value in options.grid:
         if not 0 <= value < float("inf"):
             raise ValueError(f"grid: must be numbers of at least 0, not {value}")
     runner.check_writable([options.out])
     from ogd.experiments.tune import tune_ewc
 
-    found, path = tune_ewc(request, options.grid, options.runs, dataset, options.out)
+    found = tune_ewc(request, options.grid, options.runs, dataset, options.out)
     scores(found).show()
-    print(f"chosen: λ = {found.choice:g}; record: {path}")
+    if found.choice is None:
+        raise ArithmeticError("every value of the grid diverged: try smaller ones")
+    print(f"chosen: λ = {found.choice:g}; record: {tuning.path_of(request, options.out)}")
     if len(found.grid) > 1 and found.choice in (min(found.grid), max(found.grid)):
         print("the choice is at the edge of the grid: a wider one may find better", file=sys.stderr)
 

@@ -3,11 +3,13 @@
 import importlib.util
 import logging
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import joblib
@@ -66,12 +68,12 @@ def _dask(address: str | None, jobs: int | None) -> Iterator[Stream]:
         client = Client(address, timeout=PATIENCE, **({} if address else own))
     except (OSError, ValueError) as error:
         raise ValueError(f"address: no Dask scheduler answers at {address!r}: {error}") from error
-    with client, joblib.parallel_config(backend="dask"):
+    with client:
         threads = sum(client.nthreads().values())
         if not threads:
             raise ValueError(f"address: the Dask scheduler at {address!r} has no workers")
         with _minded(client):
-            yield _through_joblib(jobs or threads)
+            yield _through_dask(client, jobs or threads)
 
 
 @contextmanager
@@ -87,7 +89,7 @@ def _minded(client: Any) -> Iterator[None]:
             except Exception:  # a scheduler that is gone ends the work, which says so
                 return
             if none and not told:
-                warnings.warn("the Dask cluster has no workers left; waiting for one", stacklevel=2)
+                print("ogd: the Dask cluster has no workers left; waiting for one", file=sys.stderr)
             told = none
 
     threading.Thread(target=look, daemon=True).start()
@@ -119,6 +121,22 @@ def _through_joblib(jobs: int) -> Stream:
             n_jobs=min(jobs, len(calls)) or 1, return_as="generator_unordered", batch_size=1, pre_dispatch=jobs
         )
         yield from parallel(joblib.delayed(function)(*call) for call in calls)
+
+    return stream
+
+
+def _through_dask(client: Any, jobs: int) -> Stream:
+    """Dask's own futures: its backend for joblib works in this process where the cluster has one thread."""
+
+    def stream(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        from distributed import as_completed
+
+        futures = (client.submit(function, *call, pure=False) for call in calls)
+        running = as_completed(list(islice(futures, jobs)))
+        for done in running:
+            for future in islice(futures, 1):
+                running.add(future)
+            yield done.result()
 
     return stream
 

@@ -12,7 +12,7 @@ from ogd.data import Dataset
 from ogd.experiments import plan
 from ogd.experiments.backends import Crew
 from ogd.experiments.plan import Unit
-from ogd.records import Request, RunRecord
+from ogd.records import Request, RunRecord, files
 from ogd.records.request import at_least
 
 MOST = 100_000
@@ -35,6 +35,7 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, crew
     most: dict[str, tuple[Request, int]] = {}
     for request, n in wanted:
         most[request.key] = (request, max(n, most.get(request.key, (request, 0))[1]))
+    files.sweep(out)
     for request, _ in most.values():
         records.recover(out, request)
     firsts, units = plan.plan(list(most.values()), dataset, out)

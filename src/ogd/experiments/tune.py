@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ogd import data
+from ogd.benchmarks import Benchmark
 from ogd.data import Dataset
 from ogd.experiments.unit import benchmark_of, schedule_of
 from ogd.methods import EWC
@@ -18,44 +19,54 @@ from ogd.training import Checkpoint, Snapshot, first_task, train
 from ogd.training.progress import Display
 
 
-def tune_ewc(request: Request, grid: Sequence[float], runs: int, dataset: Dataset, out: Path) -> tuple[Tuning, Path]:
-    """Return the validation accuracy, averaged over the tasks after the last, of every λ and run, and its record.
+def tune_ewc(request: Request, grid: Sequence[float], runs: int, dataset: Dataset, out: Path) -> Tuning:
+    """Return the validation accuracy, averaged over the tasks after the last, of every λ and run.
 
-    The validation examples are a sixth of the training examples; no test example is looked at. What was killed goes on
-    from its checkpoints in `out`.
+    The validation examples are a sixth of the training examples; no test example is looked at. The record is written
+    after every run. Runs that it has are not trained again, and what was killed goes on from its checkpoints.
     """
-    benchmark = benchmark_of(request, data.validation(dataset))
-    sizes = (benchmark.inputs, *request.hidden, benchmark.outputs)
-    schedule = schedule_of(request)
-    others = {name: value for name, value in request.options.items() if name != "ewc_lambda"}
-    asked = json.dumps([asdict(request), list(grid), versions()], sort_keys=True)
-    name = f"checkpoint-tune-{digest(asked)}"
+    grid = [float(value) for value in grid]
     files.sweep(out)
-    scores = []
-    for run in range(runs):
-        kept = [Checkpoint(out / f"{name}-{part}-{run}.safetensors", asked) for part in ("first", "rest")]
-        with Display(f"tune ewc on {request.benchmark}, run {run + 1}/{runs}") as display:
-            alone = StackedMLP(sizes, runs=[run], seed=request.seed)
-            first = _repeated(first_task(benchmark, alone, schedule, display, kept[0]), len(grid))
-            model = StackedMLP(sizes, runs=[run] * len(grid), seed=request.seed)
-            method = EWC(ewc_lambda=list(grid), **others)  # type: ignore[arg-type]
-            result = train(
-                benchmark,
-                model,
-                method,
-                first=first,
-                checkpoint=kept[1],
-                check=False,
-                progress=display,
-                **asdict(schedule),
-            )
-        finite = [all(bool(w[i].isfinite().all()) for w in model.parameters()) for i in range(len(grid))]
-        scores.append([a if ok else None for a, ok in zip(result.average_accuracy.tolist(), finite, strict=True)])
-    found = Tuning(request, list(grid), scores)
-    path = tuning.write(found, out)
-    for done in out.glob(f"{name}-*.safetensors"):
-        done.unlink(missing_ok=True)
-    return found, path
+    scores = _recorded(request, grid, out)
+    if len(scores) < runs:
+        benchmark = benchmark_of(request, data.validation(dataset))
+        for run in range(len(scores), runs):
+            asked = json.dumps([asdict(request), grid, run, versions()], sort_keys=True)
+            name = f"checkpoint-tune-{digest(asked)}"
+            kept = [Checkpoint(out / f"{name}-{part}.safetensors", asked) for part in ("first", "rest")]
+            with Display(f"tune ewc on {request.benchmark}, run {run + 1}/{runs}") as display:
+                scores.append(_score(benchmark, request, grid, run, kept, display))
+            tuning.write(Tuning(request, grid, scores), out)
+            for checkpoint in kept:
+                checkpoint.path.unlink(missing_ok=True)
+    return Tuning(request, grid, scores[:runs])
+
+
+def _recorded(request: Request, grid: list[float], out: Path) -> list[list[float | None]]:
+    path = tuning.path_of(request, out)
+    found = tuning.read(path) if path.exists() else None
+    return found.scores if found is not None and (found.request, found.grid) == (request, grid) else []
+
+
+def _score(
+    benchmark: Benchmark,
+    request: Request,
+    grid: list[float],
+    run: int,
+    kept: Sequence[Checkpoint],
+    display: Display,
+) -> list[float | None]:
+    """Train one run with every λ; None for a λ with which its weights diverge."""
+    sizes, schedule = (benchmark.inputs, *request.hidden, benchmark.outputs), schedule_of(request)
+    others = {name: value for name, value in request.options.items() if name != "ewc_lambda"}
+    alone = StackedMLP(sizes, runs=[run], seed=request.seed)
+    first = _repeated(first_task(benchmark, alone, schedule, display, kept[0]), len(grid))
+    model = StackedMLP(sizes, runs=[run] * len(grid), seed=request.seed)
+    method = EWC(ewc_lambda=grid, **others)  # type: ignore[arg-type]
+    settings = {**asdict(schedule), "first": first, "checkpoint": kept[1]}
+    result = train(benchmark, model, method, check=False, progress=display, **settings)
+    finite = [all(bool(w[i].isfinite().all()) for w in model.parameters()) for i in range(len(grid))]
+    return [a if ok else None for a, ok in zip(result.average_accuracy.tolist(), finite, strict=True)]
 
 
 def _repeated(first: Snapshot, times: int) -> Snapshot:

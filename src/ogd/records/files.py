@@ -4,9 +4,11 @@ import os
 import platform
 import re
 import secrets
+import time
 import zlib
 from pathlib import Path
 
+DAY = 24 * 60 * 60.0
 MACHINE = f"{zlib.crc32(platform.node().encode()):08x}"  # whose process numbers these are, on a disk that several share
 
 
@@ -34,11 +36,18 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files that killed processes of this machine left in a folder."""
+    """Remove the temporary files that killed processes left in a folder, another machine's after a day."""
     for path in folder.glob(".*"):
-        named = re.fullmatch(rf"\..+\.{MACHINE}\.(\d+)\.[0-9a-f]{{8}}", path.name)
-        if named and not _alive(int(named[1])):
+        named = re.fullmatch(r"\..+\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}", path.name)
+        if named and (_old(path) if named[1] != MACHINE else not _alive(int(named[2]))):
             path.unlink(missing_ok=True)
+
+
+def _old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > DAY
+    except FileNotFoundError:
+        return False
 
 
 def _alive(process: int) -> bool:

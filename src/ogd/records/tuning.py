@@ -26,20 +26,21 @@ class Tuning:
         return [None if None in column else float(np.mean(column)) for column in columns]
 
     @property
-    def choice(self) -> float:
-        """The value with the best mean score; one that diverged in any run is out."""
+    def choice(self) -> float | None:
+        """The value with the best mean score; one that diverged in any run is out, and None where all did."""
         found = [(mean, value) for mean, value in zip(self.means, self.grid, strict=True) if mean is not None]
-        if not found:
-            raise ArithmeticError(f"every value of the grid diverged: {self.grid}")
-        return max(found, key=lambda pair: (pair[0], -pair[1]))[1]  # of equals the smaller
+        return max(found, key=lambda pair: (pair[0], -pair[1]))[1] if found else None  # of equals the smaller
 
 
-def write(tuning: Tuning, folder: Path) -> Path:
-    """Keep a tuning as `<method>-<benchmark>.json`."""
-    path = folder / f"{tuning.request.method}-{tuning.request.benchmark}.json"
+def path_of(request: Request, folder: Path) -> Path:
+    """Return where a tuning is kept: `<method>-<benchmark>.json`."""
+    return folder / f"{request.method}-{request.benchmark}.json"
+
+
+def write(tuning: Tuning, folder: Path) -> None:
+    """Keep a tuning, in the place of an earlier one of this method on this benchmark."""
     value = {"schema": SCHEMA, **asdict(tuning), "choice": tuning.choice, "environment": environment()}
-    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
-    return path
+    write_text(path_of(tuning.request, folder), json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def read(path: Path) -> Tuning:
@@ -48,6 +49,9 @@ def read(path: Path) -> Tuning:
         value = json.loads(path.read_text(encoding="utf-8"))
         if value["schema"] != SCHEMA:
             raise ValueError(f"it has schema {value['schema']!r} and this version of ogd reads {SCHEMA}")
-        return Tuning(requests.from_json(value["request"]), value["grid"], value["scores"])
+        grid, scores = value["grid"], value["scores"]
+        if any(len(row) != len(grid) or not all(a is None or 0 <= a <= 1 for a in row) for row in scores):
+            raise ValueError("its scores are not a fraction or null for every value and run")
+        return Tuning(requests.from_json(value["request"]), grid, scores)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is not a usable record of a tuning: {error}") from error

@@ -34,8 +34,8 @@ CHOICES = (
     ),
     (
         "Table 4",
-        "Rotated is 0° and 30°: the paper names no angle, and its numbers lie between ours of 20° and 30°; with 2,000 gradients OGD "
-        "projects every 50 steps",
+        "Rotated is 0° and 30°: the paper names no angle, and its numbers lie between ours of 20° and 30°; with 2,000 "
+        "gradients OGD projects every 50 steps",
     ),
     (
         "runs",

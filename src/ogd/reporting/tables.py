@@ -97,9 +97,8 @@ def scores(tuning: Tuning) -> Table:
     """Lay out what `ogd tune` found."""
     columns = list(zip(*tuning.scores, strict=True))
     cells = ["diverged" if None in column else mean_std([100 * score for score in column]) for column in columns]
-    best = tuning.choice if any(mean is not None for mean in tuning.means) else None
     lines = [
-        (f"{value:g}", cell, "chosen" if best is not None and value == best else "")
+        (f"{value:g}", cell, "chosen" if value == tuning.choice else "")
         for value, cell in zip(tuning.grid, cells, strict=True)
     ]
     caption = (

@@ -82,7 +82,7 @@ class Checkpoint:
             _check(snapshot, weights, tasks, finite)
         except FileNotFoundError:
             return None
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
             warnings.warn(f"{self.path} cannot be used, starting again: {error}", stacklevel=2)
             return None
         return snapshot
@@ -145,5 +145,6 @@ def _check(snapshot: Snapshot, weights: Sequence[Tensor], tasks: int, finite: bo
     points = [*snapshot.accuracy, *snapshot.curve]
     if len(snapshot.curve) != len(snapshot.curve_steps) or any(p.shape != (len(weights[0]), tasks) for p in points):
         raise ValueError("its accuracies are of other shapes")
-    if len(snapshot.accuracy) != len(snapshot.finished) + 1 or len(snapshot.finished) > tasks or snapshot.seconds < 0:
+    left = tasks - len(snapshot.finished) - bool(snapshot.epoch)
+    if len(snapshot.accuracy) != len(snapshot.finished) + 1 or not snapshot.seconds >= 0 or not left >= 0:
         raise ValueError("it says two things at once")

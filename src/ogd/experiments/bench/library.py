@@ -44,7 +44,9 @@ def bytes_ratio() -> Ratio:
         memory.save(path)
         ratio = dense / (path.stat().st_size / len(memory))
     resident = dense / (memory.resident_nbytes / len(memory))
-    meaning = f"a dense gradient's bytes over a stored one's on disk ({resident:.0f} × with K, in memory, before it protects)"
+    meaning = (
+        f"a dense gradient's bytes over a stored one's on disk ({resident:.0f} × with K, in memory, before it protects)"
+    )
     return Ratio("bytes_ratio", ratio, ratio, ratio, meaning)
 
 

@@ -1,0 +1,51 @@
+"""How long whole commands take on this machine, from nothing; keep it quiet meanwhile.
+
+python docs/figures/times.py             measures and writes results/times.json after each command: about 25 minutes
+python docs/figures/times.py --show      prints what is recorded
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ogd.reporting import cost
+
+RECORD = Path(__file__).parents[2] / "results" / "times.json"
+COMMANDS = ("ogd reproduce permuted rotated split --quick", "ogd reproduce all --quick")
+
+
+def show() -> None:
+    """Print a line a command."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    print(f"| command | time on {record['cores']} cores |\n| --- | ---: |")
+    for measured in record["measured"]:
+        print(f"| `{measured['command']}` | {cost.clock(measured['seconds'])} |")
+
+
+def seconds(command: str) -> float:
+    """Return how long a command takes that finds no records."""
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        arguments = [*command.split()[1:], "--out", folder]
+        subprocess.run([sys.executable, "-m", "ogd", *arguments], check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - began
+
+
+def main() -> None:
+    import joblib
+
+    from ogd.records.files import write_text
+    from ogd.records.record import environment
+
+    record = {"schema": 1, "cores": joblib.cpu_count(), "measured": [], "environment": environment()}
+    for command in COMMANDS:
+        record["measured"].append({"command": command, "seconds": round(seconds(command), 1)})
+        write_text(RECORD, json.dumps(record, indent=1) + "\n")
+    show()
+
+
+if __name__ == "__main__":
+    show() if sys.argv[1:] == ["--show"] else main()
