@@ -39,8 +39,7 @@ CHOICES = (
     ),
     (
         "runs",
-        "the paper's, 5 for five tasks and 10 for two or three, but for Figure 3 (3) and Figure 5 (2, in the quick "
-        "profile)",
+        "the paper's, 5 for five tasks and 10 for two or three, but for Figures 3 and 5 (3)",
     ),
     ("±", "sample standard deviation over runs"),
 )
