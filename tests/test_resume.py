@@ -13,6 +13,8 @@ from ogd.experiments import crew, plan
 from ogd.experiments import tune as tuning
 from ogd.records import resolve
 from ogd.records.request import from_json
+from ogd.records.tuning import Tuning
+from ogd.records.tuning import write as write_tuning
 from ogd.training import checkpoint
 from ogd.training.progress import Silent
 from test_checkpoint import Killed
@@ -251,12 +253,35 @@ def test_a_tuning_trains_nothing_twice(folder, tmp_path, monkeypatch, capsys):
     with pytest.raises(Killed):
         cli.main(tune(folder, tmp_path))
     assert len(scores(tmp_path)) == 1
+    kept = list(tmp_path.glob("checkpoint-*"))
     cli.main(tune(folder, tmp_path))
     assert totals == [750, 1500, 750, 1500, 0, 1000]
+    for path in kept:  # as a kill between the record and their removal leaves them
+        path.write_bytes(b"")
     cli.main(tune(folder, tmp_path))
     cli.main(tune(folder, tmp_path, "--runs", 1))
     assert len(totals) == 6
     assert len(scores(tmp_path)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["ewc-rotated.json"]
+
+
+def test_a_slower_tuning_keeps_what_a_faster_one_recorded(folder, tmp_path, monkeypatch, capsys):
+    def overtaken(benchmark, request, grid, run, kept, display):
+        write_tuning(Tuning(request, grid, [[0.5, 0.6, None]] * 3), tmp_path)
+        return [0.1, 0.1, 0.1]
+
+    monkeypatch.setattr(tuning, "_score", overtaken)
+    cli.main(tune(folder, tmp_path))
+    assert scores(tmp_path) == [[0.5, 0.6, None]] * 3
+    assert "over 3 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("damage", ['{"schema": 1}', "[" * 100_000, '{"schema": 1, "grid": [1.0], "scores": {}}'])
+def test_a_tuning_that_cannot_be_read(folder, tmp_path, capsys, damage):
+    (tmp_path / "ewc-rotated.json").write_text(damage)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(tune(folder, tmp_path))
+    assert "ewc-rotated.json is not a usable record of a tuning" in capsys.readouterr().err
 
 
 def test_a_tuning_in_which_everything_diverges(folder, tmp_path, capsys):

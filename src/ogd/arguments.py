@@ -74,7 +74,7 @@ def add_benchmark(sub: Parser) -> argparse._ArgumentGroup:
 
 def add_schedule(sub: Parser, runs: int) -> argparse._ArgumentGroup:
     how = sub.add_argument_group("how to train it")
-    how.add_argument("--runs", type=int, metavar="N", default=runs, help="independent runs, trained side by side")
+    how.add_argument("--runs", type=int, metavar="N", default=runs, help="independent runs")
     how.add_argument("--epochs", type=int, metavar="N", default=5, help="epochs a task")
     how.add_argument("--batch-size", type=int, metavar="N", default=10, help="examples a step")
     how.add_argument("--lr", type=float, default=1e-3, help="learning rate")

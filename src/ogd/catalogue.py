@@ -72,7 +72,11 @@ METHODS = {
         "weights that mattered are pulled back",
         "ogd.methods.ewc:EWC",
         (
-            Option("ewc_lambda", None, "weight of the penalty; by default what `ogd tune ewc` chose for the benchmark"),
+            Option(
+                "ewc_lambda",
+                None,
+                "weight of the penalty; by default what we tuned for the benchmark at the paper's scale",
+            ),
             Option("fisher_examples", 2000, "examples the Fisher information is taken from"),
             Option("fisher_labels", "true", "their own labels, or labels drawn by the model", ("true", "sampled")),
         ),

@@ -180,6 +180,8 @@ def tune(options: argparse.Namespace) -> None:
     for value in options.grid:
         if not 0 <= value < float("inf"):
             raise ValueError(f"grid: must be numbers of at least 0, not {value}")
+    if len(set(options.grid)) < len(options.grid):
+        raise ValueError("grid: has a value twice")
     runner.check_writable([options.out])
     from ogd.experiments.tune import tune_ewc
 

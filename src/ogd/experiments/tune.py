@@ -20,7 +20,7 @@ from ogd.training.progress import Display
 
 
 def tune_ewc(request: Request, grid: Sequence[float], runs: int, dataset: Dataset, out: Path) -> Tuning:
-    """Return the validation accuracy, averaged over the tasks after the last, of every λ and run.
+    """Return the validation accuracy, averaged over the tasks after the last, of every λ and at least so many runs.
 
     The validation examples are a sixth of the training examples; no test example is looked at. The record is written
     after every run. Runs that it has are not trained again, and what was killed goes on from its checkpoints.
@@ -28,24 +28,31 @@ def tune_ewc(request: Request, grid: Sequence[float], runs: int, dataset: Datase
     grid = [float(value) for value in grid]
     files.sweep(out)
     scores = _recorded(request, grid, out)
-    if len(scores) < runs:
-        benchmark = benchmark_of(request, data.validation(dataset))
-        for run in range(len(scores), runs):
-            asked = json.dumps([asdict(request), grid, run, versions()], sort_keys=True)
-            name = f"checkpoint-tune-{digest(asked)}"
-            kept = [Checkpoint(out / f"{name}-{part}.safetensors", asked) for part in ("first", "rest")]
-            with Display(f"tune ewc on {request.benchmark}, run {run + 1}/{runs}") as display:
-                scores.append(_score(benchmark, request, grid, run, kept, display))
-            tuning.write(Tuning(request, grid, scores), out)
-            for checkpoint in kept:
-                checkpoint.path.unlink(missing_ok=True)
-    return Tuning(request, grid, scores[:runs])
+    held_out = data.validation(dataset)
+    while len(scores) < runs:
+        run = len(scores)
+        kept = _checkpoints(request, grid, run, out)
+        with Display(f"tune ewc on {request.benchmark}, run {run + 1}/{runs}") as display:
+            row = _score(benchmark_of(request, held_out), request, grid, run, kept, display)
+        meanwhile = _recorded(request, grid, out)  # by another process in this folder
+        scores = meanwhile if len(meanwhile) > run else [*scores, row]
+        tuning.write(Tuning(request, grid, scores), out)
+    for run in range(len(scores)):
+        for checkpoint in _checkpoints(request, grid, run, out):
+            checkpoint.path.unlink(missing_ok=True)
+    return Tuning(request, grid, scores)
 
 
 def _recorded(request: Request, grid: list[float], out: Path) -> list[list[float | None]]:
     path = tuning.path_of(request, out)
     found = tuning.read(path) if path.exists() else None
     return found.scores if found is not None and (found.request, found.grid) == (request, grid) else []
+
+
+def _checkpoints(request: Request, grid: list[float], run: int, out: Path) -> list[Checkpoint]:
+    asked = json.dumps([asdict(request), grid, run, versions()], sort_keys=True)
+    name = f"checkpoint-tune-{digest(asked)}"
+    return [Checkpoint(out / f"{name}-{part}.safetensors", asked) for part in ("first", "rest")]
 
 
 def _score(

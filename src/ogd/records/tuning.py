@@ -50,8 +50,10 @@ def read(path: Path) -> Tuning:
         if value["schema"] != SCHEMA:
             raise ValueError(f"it has schema {value['schema']!r} and this version of ogd reads {SCHEMA}")
         grid, scores = value["grid"], value["scores"]
-        if any(len(row) != len(grid) or not all(a is None or 0 <= a <= 1 for a in row) for row in scores):
+        if not isinstance(scores, list) or any(
+            len(row) != len(grid) or not all(a is None or 0 <= a <= 1 for a in row) for row in scores
+        ):
             raise ValueError("its scores are not a fraction or null for every value and run")
         return Tuning(requests.from_json(value["request"]), grid, scores)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is not a usable record of a tuning: {error}") from error
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"{path} is not a usable record of a tuning: {error}; remove it to run it again") from error

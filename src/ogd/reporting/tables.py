@@ -102,7 +102,8 @@ def scores(tuning: Tuning) -> Table:
         for value, cell in zip(tuning.grid, cells, strict=True)
     ]
     caption = (
-        "Accuracy (%) on validation examples, averaged over the tasks after the last; mean ± sample std over runs."
+        "Accuracy (%) on validation examples, averaged over the tasks after the last; mean ± sample std over "
+        f"{len(tuning.scores)} run{'s' * (len(tuning.scores) != 1)}."
     )
     return Table(f"EWC's λ on {tuning.request.benchmark}", caption, ("λ", "average", ""), (tuple(lines),))
 
