@@ -55,5 +55,10 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, write_idx: Callable[..
 
 
 @pytest.fixture(scope="session")
+def small_folder(tmp_path_factory: pytest.TempPathFactory, write_idx: Callable[..., Path]) -> Path:
+    return write_idx(tmp_path_factory.mktemp("data") / "small", n=1200)
+
+
+@pytest.fixture(scope="session")
 def tiny(tiny_folder: Path) -> data.Dataset:
     return data.load(tiny_folder)

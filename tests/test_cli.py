@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import time
 import pytest
 
 from ogd import catalogue, cli
-from ogd.records import tuning
 
 SMALL = ["--runs", "2", "--epochs", "1", "--batch-size", "7", "--hidden", "6"]
 
@@ -153,25 +151,6 @@ def test_methods_share_their_first_task(tiny_folder, tmp_path, capsys):
     together = records(tmp_path / "together", *methods)
     for method in methods:
         assert records(tmp_path / "alone", method).items() <= together.items()
-
-
-def test_tune_chooses_on_training_data_alone(tiny_folder, tmp_path, capsys):
-    arguments = ["tune", "ewc", *SMALL, "--tasks", 2, "--grid", "1", "1e4", "1e9", "--lr", 0.5]
-    arguments += ["--data", tiny_folder, "--out", tmp_path]
-    code, out, _ = run(capsys, *arguments)
-    assert code == 0
-    assert "diverged" in out
-    found = tuning.read(tmp_path / "ewc-rotated.json")
-    assert found.grid == [1.0, 1e4, 1e9]
-    assert [row[2] for row in found.scores] == [None, None]
-    assert f"chosen: λ = {found.choice:g}" in out
-    before = (tmp_path / "ewc-rotated.json").read_text()
-    test_labels = tiny_folder.parent / "other"
-    shutil.copytree(tiny_folder, test_labels)
-    path = test_labels / "t10k-labels-idx1-ubyte"
-    path.write_bytes(path.read_bytes()[:8] + bytes(reversed(path.read_bytes()[8:])))
-    run(capsys, *arguments[:-3], test_labels, "--out", tmp_path)
-    assert tuning.read(tmp_path / "ewc-rotated.json").scores == json.loads(before)["scores"]
 
 
 def test_more_runs_only_add_runs(tiny_folder, tmp_path, capsys):

@@ -10,13 +10,9 @@ import pytest
 
 from ogd import cli
 from ogd.experiments import crew, plan
-from ogd.experiments import tune as tuning
 from ogd.records import resolve
 from ogd.records.request import from_json
-from ogd.records.tuning import Tuning
-from ogd.records.tuning import write as write_tuning
 from ogd.training import checkpoint
-from ogd.training.progress import Silent
 from test_checkpoint import Killed
 
 EAGER = "import ogd.training.checkpoint as c; c.PATIENCE = 0.0; from ogd.cli import main; main()"
@@ -24,13 +20,8 @@ SIZES = ["--tasks", "3", "--epochs", "3", "--batch-size", "4", "--hidden", "20",
 METHODS = ["--method", "sgd", "ogd", "agem", "ewc", "--storage", "30"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory, write_idx):
-    return write_idx(tmp_path_factory.mktemp("data") / "small", n=1200)
-
-
-def command(folder, out, jobs=1):
-    arguments = ["run", *SIZES, *METHODS, "--data", folder, "--out", out, "--jobs", jobs]
+def command(small_folder, out, jobs=1):
+    arguments = ["run", *SIZES, *METHODS, "--data", small_folder, "--out", out, "--jobs", jobs]
     return [sys.executable, "-c", EAGER, *map(str, arguments)]
 
 
@@ -54,35 +45,35 @@ def records(out):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory, folder):
+def whole(tmp_path_factory, small_folder):
     out = tmp_path_factory.mktemp("whole")
-    subprocess.run(command(folder, out), check=True, capture_output=True)
+    subprocess.run(command(small_folder, out), check=True, capture_output=True)
     found = records(out)
     assert len(found) == 8
     return found
 
 
-def test_killed_at_three_moments(folder, tmp_path, whole):
-    kill_when("checkpoint-first-*-0-1.safetensors", command(folder, tmp_path), tmp_path)
+def test_killed_at_three_moments(small_folder, tmp_path, whole):
+    kill_when("checkpoint-first-*-0-1.safetensors", command(small_folder, tmp_path), tmp_path)
     assert not records(tmp_path)
-    kill_when("checkpoint-0-1.safetensors", command(folder, tmp_path), tmp_path)
-    kill_when("run-0.json", command(folder, tmp_path), tmp_path)
+    kill_when("checkpoint-0-1.safetensors", command(small_folder, tmp_path), tmp_path)
+    kill_when("run-0.json", command(small_folder, tmp_path), tmp_path)
     kept = {path: path.read_bytes() for path in tmp_path.rglob("run-*.json")}
     assert kept
-    subprocess.run(command(folder, tmp_path), check=True, capture_output=True)
+    subprocess.run(command(small_folder, tmp_path), check=True, capture_output=True)
     assert records(tmp_path) == whole
     assert all(path.read_bytes() == content for path, content in kept.items())
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"run-0.json", "run-1.json"}
 
 
-def test_killed_with_processes_of_its_own(folder, tmp_path, whole):
-    kill_when("run-0.json", command(folder, tmp_path, jobs=2), tmp_path)
-    subprocess.run(command(folder, tmp_path, jobs=2), check=True, capture_output=True)
+def test_killed_with_processes_of_its_own(small_folder, tmp_path, whole):
+    kill_when("run-0.json", command(small_folder, tmp_path, jobs=2), tmp_path)
+    subprocess.run(command(small_folder, tmp_path, jobs=2), check=True, capture_output=True)
     assert records(tmp_path) == whole
 
 
-def test_two_processes_in_one_folder(folder, tmp_path, whole):
-    both = [subprocess.Popen(command(folder, tmp_path), stdout=subprocess.DEVNULL) for _ in range(2)]
+def test_two_processes_in_one_folder(small_folder, tmp_path, whole):
+    both = [subprocess.Popen(command(small_folder, tmp_path), stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
     assert records(tmp_path) == whole
     assert not list(tmp_path.rglob("checkpoint-*"))
@@ -106,9 +97,9 @@ def test_a_process_leaves_when_its_driver_is_killed(tmp_path):
     assert not alive.exists()
 
 
-def test_a_killed_worker_costs_nothing_but_time(folder, tmp_path, whole):
+def test_a_killed_worker_costs_nothing_but_time(small_folder, tmp_path, whole):
     psutil = pytest.importorskip("psutil", reason="psutil, which comes with Dask's extra, is not installed")
-    process = subprocess.Popen(command(folder, tmp_path, jobs=2), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command(small_folder, tmp_path, jobs=2), stdout=subprocess.DEVNULL)
     wait_for(lambda: list(tmp_path.rglob("run-0.json")))
     workers = [child for child in psutil.Process(process.pid).children() if "LokyProcess" in " ".join(child.cmdline())]
     for worker in workers[:1]:
@@ -137,8 +128,8 @@ def wait_for(condition, seconds=60):
         time.sleep(0.02)
 
 
-def test_a_group_of_records_is_written_whole(folder, tmp_path, whole, capsys):
-    arguments = [str(argument) for argument in command(folder, tmp_path)[3:]]
+def test_a_group_of_records_is_written_whole(small_folder, tmp_path, whole, capsys):
+    arguments = [str(argument) for argument in command(small_folder, tmp_path)[3:]]
     cli.main(arguments)
     done = sorted(next(tmp_path.glob("*-ogd-*")).glob("run-*.json"))
     journal = done[0].with_name("unit-0-1.json")  # as a process leaves it that is killed after the first record
@@ -153,8 +144,8 @@ def test_a_group_of_records_is_written_whole(folder, tmp_path, whole, capsys):
     assert "not a usable journal" in capsys.readouterr().err
 
 
-def test_what_a_killed_process_left_of_finished_units_is_removed(folder, tmp_path, monkeypatch, capsys):
-    arguments = [str(argument) for argument in command(folder, tmp_path)[3:]]
+def test_what_a_killed_process_left_of_finished_units_is_removed(small_folder, tmp_path, monkeypatch, capsys):
+    arguments = [str(argument) for argument in command(small_folder, tmp_path)[3:]]
     cli.main(arguments)
     left = next(tmp_path.glob("*-ogd-*")) / "checkpoint-0-1.safetensors"
     request = next(iter(records(tmp_path).values()))["request"]
@@ -167,7 +158,7 @@ def test_what_a_killed_process_left_of_finished_units_is_removed(folder, tmp_pat
     assert (left.exists(), first.exists(), other.exists()) == (False, False, True)
 
 
-def test_a_killed_unit_does_not_train_its_epochs_again(folder, tmp_path, monkeypatch, capsys):
+def test_a_killed_unit_does_not_train_its_epochs_again(small_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
     taken = []
 
@@ -182,7 +173,7 @@ def test_a_killed_unit_does_not_train_its_epochs_again(folder, tmp_path, monkeyp
                 raise Killed
 
     monkeypatch.setattr(crew, "Beacon", Counting)
-    arguments = ["run", *SIZES, "--data", str(folder), "--out", str(tmp_path), "--jobs", "1"]
+    arguments = ["run", *SIZES, "--data", str(small_folder), "--out", str(tmp_path), "--jobs", "1"]
     with pytest.raises(Killed):
         cli.main(arguments)
     cli.main(arguments)
@@ -201,94 +192,3 @@ def test_units_that_share_a_first_task(tiny, tmp_path):
     assert {unit.first_key for unit in firsts} == {unit.first_key for unit in units if unit.part == "rest"}
     costs = [unit.cost for unit in units]
     assert costs[0] == max(costs)
-
-
-def tune(folder, out, *options):
-    sizes = ["--tasks", 3, "--epochs", 3, "--batch-size", 4, "--hidden", 20, "--runs", 2, "--lr", 0.1]
-    arguments = ["tune", "ewc", *sizes, "--grid", 1, 10, 1e9, "--data", folder, "--out", out, *options]
-    return list(map(str, arguments))
-
-
-def scores(out):
-    return json.loads((out / "ewc-rotated.json").read_text())["scores"]
-
-
-def test_a_killed_tuning_ends_in_the_same_scores(folder, tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    eager = [sys.executable, "-c", EAGER]
-    subprocess.run([*eager, *tune(folder, whole)], check=True, capture_output=True)
-    assert [row[2] for row in scores(whole)] == [None, None]  # a λ that diverges is kept in a checkpoint, too
-    for pattern in ("*-first.safetensors", "*-rest.safetensors", "ewc-rotated.json", "*-rest.safetensors"):
-        kill_when(pattern, [*eager, *tune(folder, killed)], killed)
-    done = subprocess.run([*eager, *tune(folder, killed)], check=True, capture_output=True, text=True)
-    assert "cannot be used" not in done.stderr
-    assert scores(killed) == scores(whole)
-    assert [path.name for path in killed.iterdir()] == ["ewc-rotated.json"]
-
-
-def test_a_tuning_trains_nothing_twice(folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
-    totals, left = [], [0]
-
-    class Counting(Silent):
-        def __init__(self, _):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def start(self, total):
-            totals.append(total)
-
-        def advance(self, done, note):
-            left[0] -= done
-            if left[0] == 0:
-                raise Killed
-
-    monkeypatch.setattr(tuning, "Display", Counting)
-    left[0] = 2250 + 750 + 600  # 250 steps an epoch, 3 epochs, 3 tasks: in the third epoch of run 1's second task
-    with pytest.raises(Killed):
-        cli.main(tune(folder, tmp_path))
-    assert len(scores(tmp_path)) == 1
-    kept = list(tmp_path.glob("checkpoint-*"))
-    cli.main(tune(folder, tmp_path))
-    assert totals == [750, 1500, 750, 1500, 0, 1000]
-    for path in kept:  # as a kill between the record and their removal leaves them
-        path.write_bytes(b"")
-    cli.main(tune(folder, tmp_path))
-    cli.main(tune(folder, tmp_path, "--runs", 1))
-    assert len(totals) == 6
-    assert len(scores(tmp_path)) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["ewc-rotated.json"]
-
-
-def test_a_slower_tuning_keeps_what_a_faster_one_recorded(folder, tmp_path, monkeypatch, capsys):
-    def overtaken(benchmark, request, grid, run, kept, display):
-        write_tuning(Tuning(request, grid, [[0.5, 0.6, None]] * 3), tmp_path)
-        return [0.1, 0.1, 0.1]
-
-    monkeypatch.setattr(tuning, "_score", overtaken)
-    cli.main(tune(folder, tmp_path))
-    assert scores(tmp_path) == [[0.5, 0.6, None]] * 3
-    assert "over 3 runs" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("damage", ['{"schema": 1}', "[" * 100_000, '{"schema": 1, "grid": [1.0], "scores": {}}'])
-def test_a_tuning_that_cannot_be_read(folder, tmp_path, capsys, damage):
-    (tmp_path / "ewc-rotated.json").write_text(damage)
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(tune(folder, tmp_path))
-    assert "ewc-rotated.json is not a usable record of a tuning" in capsys.readouterr().err
-
-
-def test_a_tuning_in_which_everything_diverges(folder, tmp_path, capsys):
-    with pytest.raises(SystemExit, match="1"):
-        cli.main(tune(folder, tmp_path, "--grid", 1e30, 1e35, "--runs", 1))
-    printed = capsys.readouterr()
-    assert printed.out.count("diverged") == 2
-    assert "every value of the grid diverged" in printed.err
-    assert json.loads((tmp_path / "ewc-rotated.json").read_text())["choice"] is None
-    assert [path.name for path in tmp_path.iterdir()] == ["ewc-rotated.json"]

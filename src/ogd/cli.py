@@ -174,9 +174,10 @@ def tune(options: argparse.Namespace) -> None:
     from ogd.reporting import scores
 
     dataset = load(options.data)
+    held_out = validation(dataset)
     settings = {name: getattr(options, name) for name in SETTINGS}
     request = resolve(options.benchmark, options.what, dataset, **settings)
-    runner.check([request], options.runs, validation(dataset))
+    runner.check([request], options.runs, held_out)
     for value in options.grid:
         if not 0 <= value < float("inf"):
             raise ValueError(f"grid: must be numbers of at least 0, not {value}")
@@ -185,7 +186,7 @@ def tune(options: argparse.Namespace) -> None:
     runner.check_writable([options.out])
     from ogd.experiments.tune import tune_ewc
 
-    found = tune_ewc(request, options.grid, options.runs, dataset, options.out)
+    found = tune_ewc(request, options.grid, options.runs, held_out, options.out)
     scores(found).show()
     if found.choice is None:
         raise ArithmeticError("every value of the grid diverged: try smaller ones")

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from ogd import data
 from ogd.benchmarks import Benchmark
 from ogd.data import Dataset
 from ogd.experiments.unit import benchmark_of, schedule_of
@@ -19,16 +18,16 @@ from ogd.training import Checkpoint, Snapshot, first_task, train
 from ogd.training.progress import Display
 
 
-def tune_ewc(request: Request, grid: Sequence[float], runs: int, dataset: Dataset, out: Path) -> Tuning:
+def tune_ewc(request: Request, grid: Sequence[float], runs: int, held_out: Dataset, out: Path) -> Tuning:
     """Return the validation accuracy, averaged over the tasks after the last, of every λ and at least so many runs.
 
-    The validation examples are a sixth of the training examples; no test example is looked at. The record is written
-    after every run. Runs that it has are not trained again, and what was killed goes on from its checkpoints.
+    `held_out` is what `ogd.data.validation` returns: a sixth of the training examples to judge by, no test example. The
+    record is written after every run. Runs that it has are not trained again, and what was killed goes on from its
+    checkpoints.
     """
     grid = [float(value) for value in grid]
     files.sweep(out)
     scores = _recorded(request, grid, out)
-    held_out = data.validation(dataset)
     while len(scores) < runs:
         run = len(scores)
         kept = _checkpoints(request, grid, run, out)

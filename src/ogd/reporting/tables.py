@@ -79,7 +79,7 @@ def overview(answers: Sequence[list[RunRecord]]) -> Table:
         cells = [mean_std(column) for column in 100 * final_accuracy(a).T]
         cells += [mean_std(100 * average_accuracy(a)), mean_std(100 * forgetting(a))]
         groups.append(((records[0].request.method, *cells),))
-    caption = f"Accuracy (%) on each task after the last, mean ± sample std over {runs} run{'s' if runs > 1 else ''}."
+    caption = f"Accuracy (%) on each task after the last, mean ± sample std over {_runs(runs)}."
     columns = ("method", *request.task_names, "average", "forgetting")
     return Table(f"{request.benchmark}, {request.tasks} tasks, {request.data}", caption, columns, tuple(groups))
 
@@ -103,9 +103,13 @@ def scores(tuning: Tuning) -> Table:
     ]
     caption = (
         "Accuracy (%) on validation examples, averaged over the tasks after the last; mean ± sample std over "
-        f"{len(tuning.scores)} run{'s' * (len(tuning.scores) != 1)}."
+        f"{_runs(len(tuning.scores))}."
     )
     return Table(f"EWC's λ on {tuning.request.benchmark}", caption, ("λ", "average", ""), (tuple(lines),))
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count > 1 else ''}"
 
 
 def matrices(records: Sequence[RunRecord]) -> Array:
