@@ -82,6 +82,9 @@ def add_schedule(sub: Parser, runs: int) -> argparse._ArgumentGroup:
     how.add_argument(
         "--hidden", type=int, metavar="N", nargs="+", default=[100, 100], help="units of each hidden layer"
     )
+    how.add_argument(
+        "--init", metavar="NAME", default="pytorch", help=f"initial weights: one of {', '.join(catalogue.INITS)}"
+    )
     how.add_argument("--seed", type=int, metavar="N", default=0, help="run r draws from (seed, r) alone")
     return how
 

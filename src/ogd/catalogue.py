@@ -87,6 +87,12 @@ METHODS = {
 
 EWC_LAMBDA = {"permuted": 30.0, "rotated": 100.0, "split": 300.0}  # chosen by `ogd tune ewc`: results/tuning
 
+INITS = {
+    "pytorch": "PyTorch's default: weights and biases uniform within ±1/√inputs",
+    "glorot": "weights uniform within ±√(6/(inputs + outputs)), each head with its own outputs; zero biases",
+    "he": "weights uniform within ±√(6/inputs); zero biases",
+}
+
 DATASETS = {
     "mnist": "60,000 + 10,000 handwritten digits, 28 × 28, 10 classes; inside the package",
     "DIR": "any folder of IDX files, gzipped or not: --data DIR, or the environment variable OGD_DATA",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ogd.experiments.backends import Crew
 
 SETTINGS = (
-    "tasks", "angles", "partition", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed",
+    "tasks", "angles", "partition", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed", "init",
 )  # fmt: skip
 
 

@@ -113,7 +113,10 @@ def _first_task(request: Request) -> dict[str, object]:
     names = (
         "benchmark", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed", "curve_every", "data_sha256",
     )  # fmt: skip
-    return {"first": first, **{name: getattr(request, name) for name in names}}
+    said = {"first": first, **{name: getattr(request, name) for name in names}}
+    if request.init != "pytorch":  # where the weights of a head depend on its size
+        said |= {"init": request.init, "partition": request.partition}
+    return said
 
 
 def _weight(request: Request, finished: int) -> float:

@@ -49,7 +49,8 @@ def first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = Non
 
 def _stack(unit: Unit, benchmark: Benchmark) -> StackedMLP:
     sizes = (benchmark.inputs, *unit.request.hidden, benchmark.outputs)
-    return StackedMLP(sizes, runs=unit.group, seed=unit.request.seed)
+    heads = [task.classes for task in benchmark.tasks if task.classes is not None]
+    return StackedMLP(sizes, runs=unit.group, seed=unit.request.seed, init=unit.request.init, heads=heads)
 
 
 def _checkpoint(unit: Unit, out: Path | None) -> Checkpoint | None:

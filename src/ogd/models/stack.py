@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ogd import seeds
+from ogd import catalogue, seeds
+from ogd.models.initial import Heads, linear
 
 PAPER = (784, 100, 100, 10)
 
@@ -24,7 +25,7 @@ Factors = list[tuple[Tensor, Tensor]]  # one (a, δ) a layer: the gradient of a 
 
 
 class StackedMLP(nn.Module):
-    """R multi-layer perceptrons with ReLU, side by side; every layer draws its weights as `nn.Linear` does.
+    """R multi-layer perceptrons with ReLU, side by side; `init` says how their weights are drawn (`models.initial`).
 
     `runs` is how many, or which: run r is the same network whoever shares the stack. A run may stand in it several
     times, which is how a setting is swept with all else equal.
@@ -44,6 +45,8 @@ class StackedMLP(nn.Module):
         *,
         runs: int | Sequence[int] = 1,
         seed: int = 0,
+        init: str = "pytorch",
+        heads: Heads = (),
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
@@ -57,7 +60,8 @@ class StackedMLP(nn.Module):
             raise ValueError(f"sizes: give at least an input and an output size, not {self.sizes}")
         if not self.runs or min(self.runs) < 0:
             raise ValueError(f"runs: give at least one run, each a number from 0, not {runs}")
-        drawn = [_linear_layers(self.sizes, seeds.generator(seed, r, "weights")) for r in self.runs]
+        catalogue.check_name("init", init, catalogue.INITS)
+        drawn = [_drawn(self.sizes, init, heads, seeds.generator(seed, r, "weights")) for r in self.runs]
         layers = range(len(self.sizes) - 1)
         self.weights = nn.ParameterList(torch.stack([d[i][0] for d in drawn]).to(dtype) for i in layers)
         self.biases = nn.ParameterList(torch.stack([d[i][1] for d in drawn]).to(dtype) for i in layers)
@@ -153,14 +157,10 @@ def mlp(sizes: Sequence[int] = PAPER) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def _linear_layers(sizes: Sequence[int], generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
-    """Draw weights and biases as nn.Linear does: both uniform within ±1/√in."""
-    layers = []
-    for inputs, outputs in pairwise(sizes):
-        bound = inputs**-0.5
-        weight = torch.empty(outputs, inputs).uniform_(-bound, bound, generator=generator)
-        layers.append((weight, torch.empty(outputs).uniform_(-bound, bound, generator=generator)))
-    return layers
+def _drawn(sizes: Sequence[int], init: str, heads: Heads, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+    """Draw the weight and bias of every layer; only the last one has heads."""
+    layers = list(pairwise(sizes))
+    return [linear(init, *layer, generator, heads if layer is layers[-1] else ()) for layer in layers]
 
 
 def _sizes(module: nn.Sequential) -> tuple[int, ...]:

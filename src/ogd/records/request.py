@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from ogd import catalogue
@@ -36,12 +36,13 @@ class Request:
     curve_every: int | None  # steps between two points of the training curves
     data: str
     data_sha256: str
+    init: str = "pytorch"  # fields that came later have a default: what older records did
 
     @property
     def key(self) -> str:
-        """A short digest that tells requests apart; a field that is None takes no part in it."""
-        said = {name: value for name, value in asdict(self).items() if value is not None}
-        return digest(said)
+        """A short digest that tells requests apart; a field that is None or at its default takes no part in it."""
+        default = {field.name: field.default for field in fields(self)}
+        return digest({name: value for name, value in asdict(self).items() if value not in (None, default[name])})
 
     @property
     def task_names(self) -> tuple[str, ...]:
@@ -73,6 +74,7 @@ def resolve(
     momentum: float = 0.0,
     seed: int = 0,
     curve_every: int | None = None,
+    init: str = "pytorch",
     **options: int | float | str | None,
 ) -> Request:
     """Resolve what a user says, with the paper's defaults, or raise a ValueError that names the argument.
@@ -93,6 +95,7 @@ def resolve(
     for units in hidden:
         at_least(1, hidden=units)
     check_rates(lr, momentum)
+    catalogue.check_name("init", init, catalogue.INITS)
     _belongs("angles", angles, benchmark, "rotated")
     _belongs("partition", partition, benchmark, "split")
     _belongs("heads", heads, benchmark, "split")
@@ -121,6 +124,7 @@ def resolve(
         curve_every=curve_every,
         data=dataset.name,
         data_sha256=dataset.sha256,
+        init=init,
     )
 
 
@@ -128,9 +132,12 @@ def from_json(value: Any) -> Request:
     """Read a request out of a record; raise a ValueError that says what is wrong with it."""
     if not isinstance(value, dict):
         raise ValueError("its request is not an object")
-    names = {field.name for field in fields(Request)}
-    if set(value) != names:
-        raise ValueError(f"its request differs in {', '.join(sorted(set(value) ^ names))}")
+    known = {field.name: field.default is MISSING for field in fields(Request)}
+    missing = [name for name, needed in known.items() if needed and name not in value]
+    if missing:
+        raise ValueError(f"its request lacks {', '.join(missing)}")
+    if unknown := sorted(set(value) - set(known)):
+        raise ValueError(f"its request has {', '.join(unknown)}, which this version of ogd does not know; a newer one does")
     return Request(**{name: _frozen(part) for name, part in value.items()})
 
 
