@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from ogd import benchmarks
-from ogd.benchmarks.drawing import draw
+from ogd.benchmarks.batch import draw
 from ogd.records import partition as partitions
 
 

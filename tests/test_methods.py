@@ -5,9 +5,9 @@ import torch
 import naive_lab
 from ogd import methods, training
 from ogd.models import StackedMLP
+from ogd.progress import Silent
 from ogd.seeds import draw
 from ogd.training.batches import chunks
-from ogd.training.progress import Silent
 from reference import flat
 from small_lab import CASES, SCHEDULE, fit, make
 

@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
+from ogd.progress import Display
 from ogd.training import progress
-from ogd.training.progress import Display
 
 
 class Clock:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import naive_lab
-from ogd import records
-from ogd.records import Curve, RunRecord, files, resolve
+from ogd import files, records
+from ogd.records import Curve, RunRecord, resolve
 from ogd.records.record import environment
 
 
@@ -69,7 +69,7 @@ def test_an_interrupted_write_leaves_nothing(tiny, tmp_path, monkeypatch):
 
 
 def test_what_killed_processes_left_is_swept_and_nothing_else(tmp_path):
-    write = "import os, signal, sys; from pathlib import Path; from ogd.records import files\n"
+    write = "import os, signal, sys; from pathlib import Path; from ogd import files\n"
     write += "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
     write += "files.write_text(Path(sys.argv[1]) / 'run-0.json', '{}')"
     subprocess.run([sys.executable, "-c", write, str(tmp_path)], check=False)

@@ -9,9 +9,9 @@ import pytest
 
 from ogd import cli
 from ogd.experiments import tune as tuning
+from ogd.progress import Silent
 from ogd.records import tuning as records
 from ogd.training import checkpoint
-from ogd.training.progress import Silent
 from test_checkpoint import Killed
 from test_cli import SMALL, run
 from test_resume import EAGER, kill_when

@@ -115,7 +115,7 @@ def _ratio(times: Any, key: str) -> float:
 def main() -> None:
     import torch
 
-    from ogd.records.files import write_text
+    from ogd.files import write_text
     from ogd.records.record import environment
 
     torch.set_num_threads(1)

@@ -129,7 +129,7 @@ def _bytes_on_disk(memory: Any) -> int:
 def main() -> None:
     import torch
 
-    from ogd.records.files import write_text
+    from ogd.files import write_text
     from ogd.records.record import environment
 
     torch.set_num_threads(1)

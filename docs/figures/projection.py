@@ -148,7 +148,7 @@ def show() -> None:
 def main() -> None:
     import torch
 
-    from ogd.records.files import write_text
+    from ogd.files import write_text
 
     torch.set_num_threads(1)
     record = measure()

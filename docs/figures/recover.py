@@ -203,7 +203,7 @@ def _name(row: dict[str, Any], n: int) -> str:
 def main() -> None:
     import torch
 
-    from ogd.records.files import write_text
+    from ogd.files import write_text
 
     torch.set_num_threads(1)
     record, digits = measure()

@@ -37,7 +37,7 @@ def seconds(command: str) -> float:
 def main() -> None:
     import joblib
 
-    from ogd.records.files import write_text
+    from ogd.files import write_text
     from ogd.records.record import environment
 
     record = {"schema": 1, "cores": joblib.cpu_count(), "measured": [], "environment": environment()}

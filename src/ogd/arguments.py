@@ -42,9 +42,10 @@ def add_run(sub: Parser) -> None:
     )
     own = sub.add_argument_group("what a method can be told")
     for option, methods in method_options().items():
-        default = "" if option.default is None else f" (default: {option.default})"
+        default = "" if option.tuned else f" (default: {option.default})"
+        flags = [f"--{name.replace('_', '-')}" for name in (option.name, option.formerly) if name]
         own.add_argument(
-            f"--{option.name.replace('_', '-')}",
+            *flags,
             type=option.kind,
             metavar="|".join(option.choices) if option.choices else "N",
             help=f"{', '.join(methods)}: {option.help}{default}",

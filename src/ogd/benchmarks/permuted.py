@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ogd import data, seeds
 from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
-from ogd.records.request import at_least
+from ogd.checks import check_whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ def permuted(tasks: int = 5, *, seed: int = 0, dataset: data.Dataset | None = No
         >>> permuted(tasks=3)
         Benchmark(permuted: task 1, task 2, task 3; 784 inputs, 10 outputs)
     """
-    at_least(1, tasks=tasks)
+    check_whole(1, tasks=tasks)
     dataset = dataset or data.load()
     train = Examples(pixels(dataset.train_images).flatten(1), labels(dataset.train_labels))
     test = Examples(pixels(dataset.test_images).flatten(1), labels(dataset.test_labels))

@@ -14,8 +14,7 @@ from typing import Any
 
 import joblib
 
-from ogd import catalogue
-from ogd.records.request import at_least
+from ogd.checks import check_name, check_whole
 
 Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 
@@ -33,8 +32,8 @@ class Crew:
 
     def check(self) -> None:
         """Raise a ValueError for what cannot work, before any work is done."""
-        catalogue.check_name("backend", self.backend, PACKAGES)
-        at_least(1, optional=("jobs",), jobs=self.jobs)
+        check_name("backend", self.backend, PACKAGES)
+        check_whole(1, optional=("jobs",), jobs=self.jobs)
         package = PACKAGES[self.backend]
         if self.address is not None and self.backend == "processes":
             raise ValueError("address: is for backend 'dask' or 'ray'; 'processes' are of this machine")

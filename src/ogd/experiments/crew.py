@@ -15,9 +15,9 @@ from ogd.data import Dataset
 from ogd.experiments import unit as units
 from ogd.experiments.backends import Crew, Stream
 from ogd.experiments.plan import Unit
+from ogd.progress import Display
 from ogd.records import RunRecord
 from ogd.training import Snapshot
-from ogd.training.progress import Display
 
 BEAT = 0.5  # seconds between two signs of life of a process
 TRIES = 3  # how often workers may fail before we give up

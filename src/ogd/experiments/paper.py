@@ -38,12 +38,14 @@ def _sweep(
 
 def _variants(title: str, setting: Setting, published: dict[str, str]) -> Experiment:
     stored = {20: 1, 200: 1, 2000: 50}  # gradients, and the steps between projections: the same accuracy, far sooner
-    logits = {"ALL": "all", "AVE": "mean", "GTL": "true"}
+    outputs = {"ALL": "all", "AVE": "mean", "GTL": "true"}
     rows = tuple(
         Row(
             f"OGD-{variant}",
             "ogd",
-            tuple({**setting, "storage": n, "logits": logits[variant], "every": every} for n, every in stored.items()),
+            tuple(
+                {**setting, "per_task": n, "outputs": outputs[variant], "every": every} for n, every in stored.items()
+            ),
             _cells(cells),
         )
         for variant, cells in published.items()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ogd import records
+from ogd import catalogue, records
 from ogd.data import Dataset
 from ogd.records import Request
 from ogd.records.record import versions
@@ -35,8 +35,9 @@ class Unit:
     @property
     def cost(self) -> float:
         """Roughly, in run-steps of SGD: for the time left, and to begin with what takes longest."""
+        weight = catalogue.METHODS[self.request.method].weight
         steps = [self.request.epochs * math.ceil(size / self.request.batch_size) for size in self.sizes]
-        return len(self.group) * sum(steps[t] * _weight(self.request, t) for t in self.tasks)
+        return len(self.group) * sum(steps[t] * weight(self.request.options, t) for t in self.tasks)
 
     @property
     def name(self) -> str:
@@ -111,21 +112,8 @@ def _longest_first(units: list[Unit]) -> list[Unit]:
 def _first_task(request: Request) -> dict[str, object]:
     first = request.angles[0] if request.angles else request.partition[0] if request.partition else None
     names = (
-        "benchmark", "heads", "hidden", "epochs", "batch_size", "lr", "momentum", "seed", "curve_every", "data_sha256",
+        "benchmark", "heads", "model", "hidden", "init", "epochs", "batch_size", "lr", "optimizer", "momentum", "seed",
+        "curve_every", "data_sha256",
     )  # fmt: skip
-    said = {"first": first, **{name: getattr(request, name) for name in names}}
-    if request.init != "pytorch":  # where the weights of a head depend on its size
-        said |= {"init": request.init, "partition": request.partition}
-    return said
-
-
-def _weight(request: Request, finished: int) -> float:
-    """The time of a run-step over SGD's after so many tasks, as docs/speed.md has it."""
-    if not finished:
-        return 1.0
-    if request.method != "ogd":
-        return {"mtl": 1.2, "ewc": 1.3, "agem": 3.0}.get(request.method, 1.0)
-    n, every = int(request.options["storage"]) * finished, int(request.options["every"])
-    if request.options["projection"] == "explicit":
-        return 1 + (2 + n / 27) / every
-    return 1.8 + n / 130 + 2 * (n / 900) ** 2
+    dealt = None if request.init == "pytorch" else request.partition  # a head's weights depend on its size
+    return {"first": first, "partition": dealt, **{name: getattr(request, name) for name in names}}

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ogd import records
+from ogd import files, records
+from ogd.checks import check_whole
 from ogd.data import Dataset
 from ogd.experiments import plan
 from ogd.experiments.backends import Crew
 from ogd.experiments.plan import Unit
-from ogd.records import Request, RunRecord, files
-from ogd.records.request import at_least
+from ogd.records import Request, RunRecord
 
 MOST = 100_000
 
@@ -89,7 +89,7 @@ def _runs(checkpoint: Path) -> tuple[int, ...]:
 
 def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
     """Raise a ValueError for whatever could not be carried out, before any work is done."""
-    at_least(1, runs=runs)
+    check_whole(1, runs=runs)
     if runs > MOST:
         raise ValueError(f"runs: must be at most {MOST:,}, not {runs:,}")
     for request in requests:

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from ogd import files
 from ogd.benchmarks import Benchmark
 from ogd.data import Dataset
 from ogd.experiments.unit import benchmark_of, schedule_of
 from ogd.methods import EWC
 from ogd.models import StackedMLP
-from ogd.records import Request, files, tuning
+from ogd.progress import Display
+from ogd.records import Request, tuning
 from ogd.records.record import versions
 from ogd.records.request import digest
 from ogd.records.tuning import Tuning
 from ogd.training import Checkpoint, Snapshot, first_task, train
-from ogd.training.progress import Display
 
 
 def tune_ewc(request: Request, grid: Sequence[float], runs: int, held_out: Dataset, out: Path) -> Tuning:

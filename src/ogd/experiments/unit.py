@@ -14,10 +14,10 @@ from ogd.benchmarks import Benchmark
 from ogd.data import Dataset
 from ogd.experiments.plan import Unit
 from ogd.models import StackedMLP
+from ogd.progress import Reporter
 from ogd.records import Curve, Request, RunRecord
 from ogd.records.record import environment
 from ogd.training import Checkpoint, Result, Schedule, Snapshot, first_task, train
-from ogd.training.progress import Reporter
 
 
 def perform(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ogd import catalogue, seeds
 from ogd.benchmarks import Task
-from ogd.benchmarks.drawing import Batch, examples
+from ogd.benchmarks.batch import Batch, examples
 from ogd.methods.method import Method
 from ogd.models import Factors, StackedMLP
 from ogd.models.loss import loss_gradient
@@ -22,18 +22,18 @@ BLOCK = 1000  # steps whose reference batches are drawn at once
 
 
 class AGEM(Method):
-    """Keep `storage` examples a task; draw `reference_batch` of them a step.
+    """Keep `per_task` examples a task; draw `reference_batch` of them a step.
 
     Examples:
-        >>> AGEM(storage=100).storage
+        >>> AGEM(per_task=100).per_task
         100
     """
 
     name = "agem"
 
-    def __init__(self, storage: int = 200, reference_batch: int = 10) -> None:
-        catalogue.check_options("agem", storage=storage, reference_batch=reference_batch)
-        self.storage, self.reference_batch = storage, reference_batch
+    def __init__(self, per_task: int = 200, reference_batch: int = 10) -> None:
+        catalogue.check_options("agem", per_task=per_task, reference_batch=reference_batch)
+        self.per_task, self.reference_batch = per_task, reference_batch
 
     def begin(self, model: StackedMLP, seed: int) -> None:
         self.seed, self.tasks, self.step = seed, 0, 0
@@ -42,7 +42,7 @@ class AGEM(Method):
 
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
         self.tasks += 1
-        index = seeds.draw(self.seed, model.runs, f"memory/{self.tasks}", len(task.train), self.storage)
+        index = seeds.draw(self.seed, model.runs, f"memory/{self.tasks}", len(task.train), self.per_task)
         kept = examples(task, index, columns, model.sizes[-1])
         heads = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
         kept = Batch(kept.x, kept.target, heads.expand_as(kept.target))  # each example has its own task's head

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ogd import catalogue, seeds
 from ogd.benchmarks import Task
-from ogd.benchmarks.drawing import Batch, examples
+from ogd.benchmarks.batch import Batch, examples
 from ogd.methods.method import Method
 from ogd.methods.penalty import Quadratic
 from ogd.models import StackedMLP

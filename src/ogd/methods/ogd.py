@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ogd import catalogue
 from ogd.benchmarks import Task
-from ogd.benchmarks.drawing import Batch, examples
+from ogd.benchmarks.batch import Batch, examples
 from ogd.memory.blocks import Factored
 from ogd.memory.projection import cutoff, extend, whitener
 from ogd.methods.method import Method, Network
@@ -20,23 +20,25 @@ from ogd.seeds import draw
 
 
 class OGD(Method):
-    """Store `storage` gradients a task, of the `logits` "true" (GTL), "mean" (AVE) or "all" (ALL).
+    """Store `per_task` gradients per task, of the `outputs` "true" (GTL), "mean" (AVE) or "all" (ALL).
 
     `projection="implicit"` is exact at every step and forms nothing of the size of G; `"explicit"` replaces the
     displacement since the last projection by its projection, `every` so many steps.
 
     Examples:
-        >>> OGD(storage=100, logits="all").projection
+        >>> OGD(per_task=100, outputs="all").projection
         'implicit'
     """
 
     name = "ogd"
 
-    def __init__(self, storage: int = 200, logits: str = "true", projection: str = "implicit", every: int = 1) -> None:
-        catalogue.check_options("ogd", storage=storage, logits=logits, projection=projection, every=every)
+    def __init__(
+        self, per_task: int = 200, outputs: str = "true", projection: str = "implicit", every: int = 1
+    ) -> None:
+        catalogue.check_options("ogd", per_task=per_task, outputs=outputs, projection=projection, every=every)
         if projection == "implicit" and every != 1:
             raise ValueError(f"every: {every} needs projection 'explicit'; 'implicit' projects every step")
-        self.storage, self.logits, self.projection, self.every = storage, logits, projection, every
+        self.per_task, self.outputs, self.projection, self.every = per_task, outputs, projection, every
 
     def begin(self, model: StackedMLP, seed: int) -> None:
         self.seed, self.tasks = seed, 0
@@ -46,12 +48,12 @@ class OGD(Method):
 
     def end_task(self, model: StackedMLP, task: Task, columns: Tensor | None) -> None:
         self.tasks += 1
-        width = len(task.classes or range(model.sizes[-1])) if self.logits == "all" else 1
-        if self.storage < width:
-            raise ValueError(f"storage: {self.storage} gradients cannot hold all {width} logits of one example")
-        index = draw(self.seed, model.runs, f"memory/{self.tasks}", len(task.train), self.storage // width)
+        width = len(task.classes or range(model.sizes[-1])) if self.outputs == "all" else 1
+        if self.per_task < width:
+            raise ValueError(f"per_task: {self.per_task} gradients cannot hold all {width} logits of one example")
+        index = draw(self.seed, model.runs, f"memory/{self.tasks}", len(task.train), self.per_task // width)
         batch = examples(task, index, columns, model.sizes[-1])
-        new = logit_gradients(model, batch, task.classes, self.logits)
+        new = logit_gradients(model, batch, task.classes, self.outputs)
         corner = _total([block.gram(block) for block in new])
         if self.blocks:
             cross = _total([a.gram(b) for a, b in zip(new, self.blocks, strict=True)])

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ogd import catalogue, seeds
+from ogd.checks import check_name
 from ogd.models.initial import Heads, linear
 
 PAPER = (784, 100, 100, 10)
@@ -60,7 +61,7 @@ class StackedMLP(nn.Module):
             raise ValueError(f"sizes: give at least an input and an output size, not {self.sizes}")
         if not self.runs or min(self.runs) < 0:
             raise ValueError(f"runs: give at least one run, each a number from 0, not {runs}")
-        catalogue.check_name("init", init, catalogue.INITS)
+        check_name("init", init, catalogue.INITS)
         drawn = [_drawn(self.sizes, init, heads, seeds.generator(seed, r, "weights")) for r in self.runs]
         layers = range(len(self.sizes) - 1)
         self.weights = nn.ParameterList(torch.stack([d[i][0] for d in drawn]).to(dtype) for i in layers)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ogd.files import sweep, write_text
 from ogd.records import request as requests
-from ogd.records.files import sweep, write_text
 from ogd.records.request import Request
 from ogd.version import __version__
 

@@ -8,12 +8,16 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from ogd import catalogue
+from ogd.catalogue.entry import Value
+from ogd.checks import check_name, check_whole
 from ogd.data import Dataset
 from ogd.records import partition as partitions
 from ogd.records.partition import Partition
+from ogd.records.schedule import Schedule
 
 HEADS = ("multi", "single")
 TASKS = 5
+HIDDEN = {"mlp": (100, 100), "cnn": (100,)}  # units of the hidden linear layers, by model
 
 
 @dataclass(frozen=True)
@@ -32,17 +36,21 @@ class Request:
     lr: float
     momentum: float
     seed: int
-    options: dict[str, int | float | str]  # the method's own
+    options: dict[str, Value]  # the method's own
     curve_every: int | None  # steps between two points of the training curves
     data: str
     data_sha256: str
     init: str = "pytorch"  # fields that came later have a default: what older records did
+    optimizer: str = "sgd"
+    model: str = "mlp"
 
     @property
     def key(self) -> str:
         """A short digest that tells requests apart; a field that is None or at its default takes no part in it."""
         default = {field.name: field.default for field in fields(self)}
-        return digest({name: value for name, value in asdict(self).items() if value not in (None, default[name])})
+        said = {name: value for name, value in asdict(self).items() if value not in (None, default[name])}
+        former = {option.name: option.formerly for option in catalogue.METHODS[self.method].options if option.formerly}
+        return digest({**said, "options": {former.get(name, name): value for name, value in self.options.items()}})
 
     @property
     def task_names(self) -> tuple[str, ...]:
@@ -67,15 +75,17 @@ def resolve(
     angles: Sequence[float] | None = None,
     partition: str | None = None,
     heads: str | None = None,
-    hidden: Sequence[int] = (100, 100),
-    epochs: int = 5,
-    batch_size: int = 10,
-    lr: float = 1e-3,
-    momentum: float = 0.0,
-    seed: int = 0,
-    curve_every: int | None = None,
+    model: str = "mlp",
+    hidden: Sequence[int] | None = None,
     init: str = "pytorch",
-    **options: int | float | str | None,
+    epochs: int = Schedule.epochs,
+    batch_size: int = Schedule.batch_size,
+    lr: float = Schedule.lr,
+    optimizer: str = Schedule.optimizer,
+    momentum: float = Schedule.momentum,
+    seed: int = Schedule.seed,
+    curve_every: int | None = Schedule.curve_every,
+    **options: Value | None,
 ) -> Request:
     """Resolve what a user says, with the paper's defaults, or raise a ValueError that names the argument.
 
@@ -84,18 +94,13 @@ def resolve(
         >>> resolve("rotated", "sgd", load()).angles
         (0.0, 10.0, 20.0, 30.0, 40.0)
     """
-    catalogue.check_name("benchmark", benchmark, catalogue.BENCHMARKS)
-    catalogue.check_name("method", method, catalogue.METHODS)
-    at_least(
-        1, optional=("tasks", "curve_every"), tasks=tasks, epochs=epochs, batch_size=batch_size, curve_every=curve_every
-    )
-    at_least(0, seed=seed)
-    if not hidden:
-        raise ValueError("hidden: give at least one layer")
-    for units in hidden:
-        at_least(1, hidden=units)
-    check_rates(lr, momentum)
-    catalogue.check_name("init", init, catalogue.INITS)
+    check_name("benchmark", benchmark, catalogue.BENCHMARKS)
+    check_name("method", method, catalogue.METHODS)
+    check_name("model", model, HIDDEN)
+    check_name("init", init, catalogue.INITS)
+    check_whole(1, optional=("tasks",), tasks=tasks)
+    schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, seed, curve_every)
+    hidden = resolve_hidden(model, hidden)
     _belongs("angles", angles, benchmark, "rotated")
     _belongs("partition", partition, benchmark, "split")
     _belongs("heads", heads, benchmark, "split")
@@ -114,17 +119,13 @@ def resolve(
         angles=turned,
         partition=dealt,
         heads=heads,
-        hidden=tuple(hidden),
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=float(lr),
-        momentum=float(momentum),
-        seed=seed,
-        options=resolve_options(method, benchmark, options),
-        curve_every=curve_every,
+        hidden=hidden,
+        options=resolve_options(method, benchmark, optimizer, options),
         data=dataset.name,
         data_sha256=dataset.sha256,
         init=init,
+        model=model,
+        **{**asdict(schedule), "lr": float(lr), "momentum": float(momentum)},
     )
 
 
@@ -137,8 +138,13 @@ def from_json(value: Any) -> Request:
     if missing:
         raise ValueError(f"its request lacks {', '.join(missing)}")
     if unknown := sorted(set(value) - set(known)):
-        raise ValueError(f"its request has {', '.join(unknown)}, which this version of ogd does not know; a newer one does")
-    return Request(**{name: _frozen(part) for name, part in value.items()})
+        raise ValueError(
+            f"its request has {', '.join(unknown)}, which this version of ogd does not know; a newer one does"
+        )
+    check_name("its method", value["method"], catalogue.METHODS)
+    now = {option.formerly: option.name for option in catalogue.METHODS[value["method"]].options if option.formerly}
+    options = {now.get(name, name): part for name, part in dict(value["options"]).items()}
+    return Request(**{name: _frozen(part) for name, part in {**value, "options": options}.items()})
 
 
 def _frozen(value: Any) -> Any:
@@ -147,7 +153,7 @@ def _frozen(value: Any) -> Any:
 
 def resolve_angles(tasks: int | None, angles: Sequence[float] | None) -> tuple[float, ...]:
     """Return the angles of Rotated's tasks: 0, 10, 20, … unless given."""
-    at_least(1, optional=("tasks",), tasks=tasks)
+    check_whole(1, optional=("tasks",), tasks=tasks)
     if angles is None:
         return tuple(10.0 * t for t in range(tasks or TASKS))
     if len(angles) == 0 or not all(math.isfinite(angle) for angle in angles):
@@ -161,8 +167,8 @@ def resolve_partition(
     tasks: int | None, given: str | Partition | None, heads: str, classes: Sequence[int]
 ) -> Partition:
     """Return the classes of Split's tasks: dealt out in order and evenly unless given."""
-    at_least(1, optional=("tasks",), tasks=tasks)
-    catalogue.check_name("heads", heads, HEADS)
+    check_whole(1, optional=("tasks",), tasks=tasks)
+    check_name("heads", heads, HEADS)
     if given is None:
         dealt = partitions.even(classes, tasks or TASKS)
         if heads == "multi" and min(len(part) for part in dealt) < 2:
@@ -181,47 +187,41 @@ def resolve_partition(
     return dealt
 
 
-def resolve_options(
-    method: str, benchmark: str, given: Mapping[str, int | float | str | None]
-) -> dict[str, int | float | str]:
+def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the units of a model's hidden linear layers; a CNN has exactly one."""
+    if hidden is None:
+        return HIDDEN[model]
+    if not hidden:
+        raise ValueError("hidden: give at least one layer")
+    for units in hidden:
+        check_whole(1, hidden=units)
+    if model == "cnn" and len(hidden) != 1:
+        raise ValueError(f"hidden: a cnn has one hidden linear layer, not {len(hidden)}")
+    return tuple(hidden)
+
+
+def resolve_options(method: str, benchmark: str, optimizer: str, given: Mapping[str, Value | None]) -> dict[str, Value]:
     """Return all of a method's own options, defaults where `given` has none or None."""
     known = {option.name: option for option in catalogue.METHODS[method].options}
-    options = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Value] = {name: value for name, value in given.items() if value is not None}
     for name, value in options.items():
         if name not in known:
             raise ValueError(f"{name}: is no option of {method}" + (f", which has {', '.join(known)}" if known else ""))
         known[name].check(value)
-    if options.get("every", 1) != 1:
-        if options.get("projection") == "implicit":
-            raise ValueError(f"every: {options['every']} needs projection 'explicit'; 'implicit' projects every step")
-        options["projection"] = "explicit"
-    defaults = {name: option.default for name, option in known.items()}
-    if "ewc_lambda" in known:
-        defaults["ewc_lambda"] = catalogue.EWC_LAMBDA[benchmark]
-        options = {name: float(v) if name == "ewc_lambda" else v for name, v in options.items()}
-    return {name: options.get(name, default) for name, default in defaults.items()}  # type: ignore[misc]
+        if known[name].kind is float:
+            options[name] = float(value)
+    if "projection" in known:
+        options["projection"] = resolve_projection(options, optimizer)
+    return {name: options.get(name, option.default_on(benchmark)) for name, option in known.items()}
 
 
-def check_rates(lr: float, momentum: float) -> None:
-    """Raise a ValueError unless both can be used."""
-    for name, value in [("lr", lr), ("momentum", momentum)]:
-        if not isinstance(value, int | float):
-            raise ValueError(f"{name}: must be a number, not {value!r}")
-    if not (math.isfinite(lr) and lr > 0):
-        raise ValueError(f"lr: must be a positive number, not {lr}")
-    if not 0 <= momentum < 1:
-        raise ValueError(f"momentum: must be at least 0 and below 1, not {momentum}")
-
-
-def at_least(least: int, *, optional: Sequence[str] = (), **arguments: Any) -> None:
-    """Raise a ValueError that names the argument which is not a whole number of at least `least`."""
-    for name, value in arguments.items():
-        if value is None and name in optional:
-            continue
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise ValueError(f"{name}: must be a whole number, not {value!r}")
-        if value < least:
-            raise ValueError(f"{name}: must be at least {least}, not {value}")
+def resolve_projection(options: Mapping[str, Value], optimizer: str) -> Value:
+    """Return how OGD projects: implicitly wherever that is exact, which takes plain SGD and a projection every step."""
+    every = options.get("every", 1)
+    reason = f"every {every}" if every != 1 else f"optimizer {optimizer!r}" if optimizer != "sgd" else ""
+    if reason and options.get("projection") == "implicit":
+        raise ValueError(f"projection: 'implicit' projects every step of sgd; {reason} needs 'explicit'")
+    return "explicit" if reason else options.get("projection", "implicit")
 
 
 def _belongs(argument: str, value: object, benchmark: str, owner: str) -> None:

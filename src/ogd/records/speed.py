@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ogd.records.files import write_text
+from ogd.files import write_text
 from ogd.records.record import SCHEMA, environment
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ogd.files import write_text
 from ogd.records import request as requests
-from ogd.records.files import write_text
 from ogd.records.record import SCHEMA, environment
 from ogd.records.request import Request
 

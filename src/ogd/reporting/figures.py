@@ -119,7 +119,7 @@ def over_lambda(comparison: Comparison) -> Figure:
         where = [setting["ewc_lambda"] for setting in row.settings]
         _points(axes, where, line, color=colour, ls=dashes, marker=marker)
         handles.append(Line2D([], [], color=colour, ls=dashes, marker=marker, label=line.label))
-        chosen = catalogue.EWC_LAMBDA[row.settings[0]["benchmark"]]
+        chosen = catalogue.methods.EWC_LAMBDA.default_on(row.settings[0]["benchmark"])
         means = dict(zip(where, line.entries, strict=True))
         if chosen in means and means[chosen].runs:
             axes.plot([chosen], [means[chosen].mean], "o", ms=11, mfc="none", mec=INK, mew=0.9)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from ogd.files import write_bytes, write_text
 from ogd.records import speed
-from ogd.records.files import write_bytes, write_text
 from ogd.reporting import drawing, figures, forms, heatmaps
 from ogd.reporting.collect import collect
 from ogd.reporting.compare import Comparison, compare, with_times

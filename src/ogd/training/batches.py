@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ogd.benchmarks import Task
-from ogd.benchmarks.drawing import Batch, draw, head
+from ogd.benchmarks.batch import Batch, draw, head
 
 CHUNK = 160  # examples a run that are gathered at once: enough to hide Python, few enough to stay in cache
 

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ogd.records import files
+from ogd import files
 from ogd.records.metrics import Array
 
 SCHEMA = 1

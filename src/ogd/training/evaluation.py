@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ogd.benchmarks import Task
-from ogd.benchmarks.drawing import head
+from ogd.benchmarks.batch import head
 from ogd.models import StackedMLP
 
 BATCH = 1000

@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 from ogd.benchmarks import Benchmark
-from ogd.benchmarks.drawing import Batch
+from ogd.benchmarks.batch import Batch
 from ogd.methods import SGD, Method
 from ogd.methods.method import Network
 from ogd.models import StackedMLP
 from ogd.models.loss import loss_gradient
+from ogd.progress import Display, Reporter, Silent
+from ogd.records.schedule import Schedule
 from ogd.seeds import draw
 from ogd.training.batches import chunks
 from ogd.training.checkpoint import Checkpoint, Snapshot
 from ogd.training.descent import Descent
 from ogd.training.evaluation import evaluate
-from ogd.training.progress import Display, Reporter, Silent
 from ogd.training.result import Result
-from ogd.training.schedule import Schedule
 from ogd.training.threads import one_thread
 
 
@@ -100,7 +100,7 @@ def train(
         >>> result.average_accuracy.tolist()
         [1.0, 1.0]
     """
-    schedule = Schedule(epochs, batch_size, lr, momentum, seed, curve_every)
+    schedule = Schedule(epochs, batch_size, lr, momentum=momentum, seed=seed, curve_every=curve_every)
     method = SGD() if method is None else method
     _check(benchmark, model, method, schedule, first, checkpoint)
     display = Display(f"{benchmark.name} {method.name}") if progress is True else None
@@ -134,8 +134,8 @@ def _train_all(state: _State, first: Snapshot | None) -> Result:
     saved = state.checkpoint and state.checkpoint.read(state.weights(), len(tasks), finite=state.check)
     so_far = state.so_far = saved or _begun(state, first)
     left = tasks[len(so_far.finished) :]
-    taken = so_far.epoch * schedule.steps_an_epoch(left[0]) if so_far.epoch else 0
-    state.report.start(schedule.steps(*left) - taken)
+    taken = so_far.epoch * schedule.steps_per_epoch(len(left[0].train)) if so_far.epoch else 0
+    state.report.start(schedule.steps(*(len(task.train) for task in left)) - taken)
     for t, task in enumerate(tasks):
         new = t >= len(so_far.finished)
         if new:
@@ -143,7 +143,7 @@ def _train_all(state: _State, first: Snapshot | None) -> Result:
             so_far.finished.append(state.weights())
             so_far.weights, so_far.epoch = [], 0
         else:
-            state.take_up(so_far.finished[t], schedule.steps(task))
+            state.take_up(so_far.finished[t], schedule.steps(len(task.train)))
         method.end_task(model, task, state.columns[t])
         if len(so_far.accuracy) == t + 1:
             so_far.accuracy.append(evaluate(model, tasks, state.columns))
@@ -171,7 +171,7 @@ def _train_task(state: _State, t: int) -> None:
     columns = [task.columns(model.runs) for task in sources]
     total, n = sum(len(task.train) for task in sources), len(tasks[t].train)
     if state.so_far.epoch:
-        state.take_up(state.so_far.weights, state.so_far.epoch * schedule.steps_an_epoch(tasks[t]))
+        state.take_up(state.so_far.weights, state.so_far.epoch * schedule.steps_per_epoch(len(tasks[t].train)))
     descent, network = Descent(model, schedule.lr, schedule.momentum), method.network(model)
     for epoch in range(state.so_far.epoch, schedule.epochs):
         index = draw(schedule.seed, model.runs, f"order/{t}/{epoch}", total, n)

@@ -2,8 +2,8 @@
 
 from ogd.experiments.bench import laboratory, library, peers
 from ogd.experiments.bench.stopwatch import side_by_side
+from ogd.progress import Display
 from ogd.records.speed import Ratio
-from ogd.training.progress import Display
 from ogd.training.threads import one_thread
 
 ROUNDS = 9

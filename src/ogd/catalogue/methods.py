@@ -1,0 +1,105 @@
+"""The methods as data. A new one is an entry here and a file in `ogd.methods`; see docs/your-own-method.md."""
+
+from collections.abc import Mapping
+
+from ogd.catalogue.entry import Look, Method, Option, Value
+
+PER_TASK = Option("per_task", 200, "gradients (ogd) or examples kept of each finished task", formerly="storage")
+OUTPUTS = Option(
+    "outputs", "true", "whose gradients are stored: GTL, AVE or ALL", ("true", "mean", "all"), formerly="logits"
+)
+PROJECTION = Option("projection", "implicit", "how it is computed", ("implicit", "explicit"))
+EVERY = Option("every", 1, "steps between two projections; above 1 only explicit")
+REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step")
+REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step")
+ALPHA = Option(
+    "alpha",
+    0.5,
+    "weight of the squared distance from the stored outputs; by default what was tuned for the benchmark",
+    grid=(0.05, 0.1, 0.2, 0.5, 1, 2),
+)
+EWC_LAMBDA = Option(
+    "ewc_lambda",
+    1.0,
+    "weight of the penalty; by default what was tuned for the benchmark at the paper's scale",
+    tuned=(("permuted", 30.0), ("rotated", 100.0), ("split", 300.0)),  # results/tuning
+    grid=(1, 3, 10, 30, 100, 300, 1000),
+)
+FISHER_EXAMPLES = Option("fisher_examples", 2000, "examples the Fisher information is taken from")
+FISHER_LABELS = Option("fisher_labels", "true", "their own labels, or labels drawn by the model", ("true", "sampled"))
+
+ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+
+
+def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
+    if not finished:
+        return 1.0
+    n, every = int(options["per_task"]) * finished, int(options["every"])
+    if options["projection"] == "explicit":
+        return 1 + (2 + n / 27) / every
+    return 1.8 + n / 130 + 2 * (n / 900) ** 2
+
+
+def _after_the_first(weight: float):  # type: ignore[no-untyped-def]
+    return lambda options, finished: weight if finished else 1.0
+
+
+METHODS = {
+    "mtl": Method(
+        "MTL",
+        "every batch from all tasks seen so far; an upper bound, not a rival",
+        "ogd.methods.mtl:MTL",
+        (),
+        Look(PURPLE, "s", (0, (1, 1))),
+        _after_the_first(1.2),
+    ),
+    "ogd": Method(
+        "OGD",
+        "updates orthogonal to the gradients of stored outputs",
+        "ogd.methods.ogd:OGD",
+        (PER_TASK, OUTPUTS, PROJECTION, EVERY),
+        Look(BLUE, "o", "-"),
+        _ogd_weight,
+    ),
+    "agem": Method(
+        "A-GEM",
+        "the loss on a batch of stored examples must not grow",
+        "ogd.methods.agem:AGEM",
+        (PER_TASK, REFERENCE_BATCH),
+        Look(ORANGE, "^", (0, (5, 1))),
+        _after_the_first(3.0),
+    ),
+    "er": Method(
+        "ER",
+        "each step also learns a batch of stored examples",
+        "ogd.methods.er:ER",
+        (PER_TASK, REPLAY_BATCH),
+        Look(SKY, "P", (0, (4, 1, 1, 1, 1, 1))),
+        _after_the_first(2.2),
+    ),
+    "der": Method(
+        "DER++",
+        "ER, and the outputs on stored examples stay near what they were",
+        "ogd.methods.der:DER",
+        (PER_TASK, REPLAY_BATCH, ALPHA),
+        Look("#000000", "X", (0, (6, 1, 2, 1))),
+        _after_the_first(2.3),
+    ),
+    "ewc": Method(
+        "EWC",
+        "weights that mattered are pulled back",
+        "ogd.methods.ewc:EWC",
+        (EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS),
+        Look(GREEN, "D", (0, (3, 1, 1, 1))),
+        _after_the_first(1.3),
+    ),
+    "sgd": Method(
+        "SGD",
+        "one task after the other, nothing done against forgetting",
+        "ogd.methods.sgd:SGD",
+        (),
+        Look(VERMILION, "v", (0, (3, 1.5))),
+    ),
+}

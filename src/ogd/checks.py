@@ -1,0 +1,49 @@
+"""Arguments are what they must be, or an error names the argument and what would be right."""
+
+import difflib
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def is_whole(value: object, least: int = 0) -> bool:
+    """Whether a value is a whole number of at least `least`; True and False are not numbers.
+
+    Examples:
+        >>> is_whole(3), is_whole(3.0), is_whole(True), is_whole(0, 1)
+        (True, False, False, False)
+    """
+    return hasattr(value, "__index__") and not isinstance(value, bool) and value.__index__() >= least
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a finite real number.
+
+    Examples:
+        >>> is_number(0.5), is_number(float("nan")), is_number("1")
+        (True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -> None:
+    """Raise a ValueError that names the argument which is not a whole number of at least `least`."""
+    for name, value in arguments.items():
+        if value is None and name in optional:
+            continue
+        if not hasattr(value, "__index__") or isinstance(value, bool):
+            raise ValueError(f"{name}: must be a whole number, not {value!r}")
+        if value < least:
+            raise ValueError(f"{name}: must be at least {least}, not {value}")
+
+
+def check_name(argument: str, name: object, names: Iterable[str]) -> None:
+    """Raise a ValueError that names the nearest right name unless `name` is one of `names`."""
+    names = list(names)
+    if not isinstance(name, str):
+        raise ValueError(f"{argument}: must be one of {', '.join(names)}, not {name!r}")
+    if name in names:
+        return
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(names)}"
+    raise ValueError(f"{argument}: there is no {name!r}; {hint}")
