@@ -1,4 +1,4 @@
-"""`ogd report` without a browser: what it says of complete, incomplete and odd records, and in which forms."""
+"""`ogd report` without a browser: what it says of complete, incomplete and odd records, and in which formats."""
 
 import csv
 import io
@@ -18,7 +18,7 @@ from ogd.experiments import EXPERIMENTS
 from ogd.experiments.experiment import Cell
 from ogd.records import resolve
 from ogd.records.speed import Ratio, write
-from ogd.reporting import cost, figures, forms, heatmaps
+from ogd.reporting import cost, figures, formats, heatmaps
 from ogd.reporting.choices import CHOICES
 from ogd.reporting.collect import collect
 from ogd.reporting.compare import Comparison
@@ -83,7 +83,7 @@ def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp
 
 
 def test_latex_is_booktabs(few):
-    text = forms.latex(comparison(few, "rotated"))
+    text = formats.latex(comparison(few, "rotated"))
     for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\begin{tabular}{llrrrrrr}", r"\label{tab:ogd-rotated}"):
         assert rule in text
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
@@ -97,7 +97,7 @@ def test_latex_is_booktabs(few):
 
 def test_csv_has_a_line_a_cell_and_unrounded_numbers(few):
     table = comparison(few, "rotated")
-    lines = list(csv.DictReader(io.StringIO(forms.tidy(table))))
+    lines = list(csv.DictReader(io.StringIO(formats.tidy(table))))
     assert len(lines) == 6 * 6
     first = lines[0]
     assert (first["row"], first["column"], first["runs"], first["paper_mean"]) == ("MTL", "task 1", "2", "92.1")
@@ -107,20 +107,20 @@ def test_csv_has_a_line_a_cell_and_unrounded_numbers(few):
 
 
 def test_markdown_has_the_marks_and_what_they_mean(few):
-    text = forms.table(comparison(few, "rotated")).markdown()
+    text = formats.table(comparison(few, "rotated")).markdown()
     assert text.startswith("**Table 2. Rotated MNIST")
     assert "quick profile" in text
     assert "▽ short of the paper's" in text
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {9}
-    assert forms.table(comparison(few, "curves")).markdown().count("|  |  |") == 1
+    assert formats.table(comparison(few, "curves")).markdown().count("|  |  |") == 1
 
 
 def test_odd_names_are_escaped_in_every_form(few):
     table = comparison(few, "rotated")
     odd = replace(table, lines=(replace(table.lines[0], label='<b>&|_%{}\\ "x"</b>'),))
-    assert r"| <b>&\|_%{}\ " in forms.table(odd).markdown()
-    assert r"<b>\&|\_\%\{\}\textbackslash{}" in forms.latex(odd)
-    assert next(csv.DictReader(io.StringIO(forms.tidy(odd))))["row"] == odd.lines[0].label
+    assert r"| <b>&\|_%{}\ " in formats.table(odd).markdown()
+    assert r"<b>\&|\_\%\{\}\textbackslash{}" in formats.latex(odd)
+    assert next(csv.DictReader(io.StringIO(formats.tidy(odd))))["row"] == odd.lines[0].label
     html = page([odd], {"rotated-heatmap": ""}, Path("a <b>"))
     assert "<b>" not in html
     assert "&lt;b&gt;&amp;|_%{}" in html
@@ -136,7 +136,7 @@ def test_fewer_runs_are_said_wherever_they_are_shown(tmp_path):
             made(request, run).path(tmp_path).unlink()
     table = comparison(tmp_path, "rotated")
     assert table.missing == ("MTL: not run yet", "SGD: 2 of 5 runs")
-    for text in (forms.table(table).markdown(), forms.latex(table), page([table], {}, tmp_path)):
+    for text in (formats.table(table).markdown(), formats.latex(table), page([table], {}, tmp_path)):
         assert "(2 of 5 runs)" in text
         assert "MTL: not run yet. SGD: 2 of 5 runs." in text
     (score,) = scores([table])
@@ -162,7 +162,7 @@ def test_missing_columns_are_dashes_and_a_line_breaks_there(tmp_path):
         record.path(tmp_path).unlink()
     table = comparison(tmp_path, "epochs")
     assert table.missing == ("OGD: not run yet at 40 epochs",)
-    assert forms.lines(table.lines[1])[0][1][1] == ("–", None)
+    assert formats.lines(table.lines[1])[0][1][1] == ("–", None)
     drawn = figures.draw(table).axes[0].lines
     assert sum(math.isnan(y) for line in drawn for y in line.get_ydata()) >= 1
 
@@ -172,7 +172,7 @@ def test_a_single_run_has_no_spread(tmp_path):
     for name in ("curves", "angles", "lambda"):
         figures.draw(comparison(tmp_path, name))
     table = comparison(tmp_path, "split")
-    assert re.fullmatch(r"\d\d\.\d \(1 of 5 runs\)", forms.ours(table.lines[0].entries[0]))
+    assert re.fullmatch(r"\d\d\.\d \(1 of 5 runs\)", formats.ours(table.lines[0].entries[0]))
     assert table.lines[0].entries[0].mark is not None
 
 
@@ -195,8 +195,8 @@ def test_the_time_of_a_step_stands_beside_every(tmp_path):
     )
     table = comparison(tmp_path, "every")
     assert [line.aside for line in table.lines] == ["9.9 ×", "–", "1.7 ×", "–", "1.0 ×"]
-    assert "9.9 ×" in forms.table(table).markdown()
-    assert r"9.9 $\times$" in forms.latex(table)
+    assert "9.9 ×" in formats.table(table).markdown()
+    assert r"9.9 $\times$" in formats.latex(table)
     assert "ogd bench" in page([table], {}, tmp_path)
 
 

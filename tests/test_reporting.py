@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ogd.data import load
-from ogd.experiments import EXPERIMENTS, quick
-from ogd.experiments.found import Answer, Found
+from ogd.experiments import EXPERIMENTS, quick, register
+from ogd.experiments.answers import Answer, Found
 from ogd.experiments.paper import LABELS
 from ogd.experiments.reproduce import choose
 from ogd.records import RunRecord, resolve
@@ -58,6 +58,14 @@ def test_all_is_everything_and_the_figures_are_the_paper_s():
     assert [row.settings[0].get("curve_every") for row in EXPERIMENTS["curves"].rows] == [600] * 5
     partitions = [EXPERIMENTS[f"split-{n}"].rows[0].settings[0]["partition"] for n in (2, 3, 4)]
     assert partitions == ["random:1", "random:2", "random:3"]
+
+
+@pytest.mark.parametrize("name", ["rotated", "all"])
+def test_a_name_that_is_taken_is_refused(name):
+    before = dict(EXPERIMENTS)
+    with pytest.raises(ValueError, match=f"name: '{name}' is taken; choose another"):
+        register(replace(EXPERIMENTS["rotated"], name=name))
+    assert before == EXPERIMENTS
 
 
 def test_quick_keeps_learning_rate_times_steps():

@@ -5,6 +5,7 @@ python docs/figures/agreement.py --show      prints both as Markdown
 
 from pathlib import Path
 
+from ogd.progress import clock
 from ogd.reporting import cost
 from ogd.reporting.page import scores
 from ogd.reporting.report import comparisons
@@ -30,9 +31,9 @@ def show() -> None:
     records = [record for one in found for record in one.found.records()]
     for one in found:
         if one.found.share:
-            time = cost.clock(cost.seconds(one.found.records()))
+            time = clock(cost.seconds(one.found.records()))
             print(f"| {one.experiment.where}, {one.experiment.name} | {one.experiment.runs} | {time} |")
-    print(f"| all, what they share once | | {cost.clock(cost.seconds(records))} |")
+    print(f"| all, what they share once | | {clock(cost.seconds(records))} |")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """The paper and what it leaves open as data, and what runs it."""
 
+from ogd.experiments.beyond import BEYOND
 from ogd.experiments.experiment import Experiment, quick
-from ogd.experiments.ours import OURS
 from ogd.experiments.paper import PAPER
+from ogd.experiments.registry import EXPERIMENTS, register
 
-EXPERIMENTS = {experiment.name: experiment for experiment in (*PAPER, *OURS)}
+for _experiment in (*PAPER, *BEYOND):
+    register(_experiment)
 
-__all__ = ["EXPERIMENTS", "Experiment", "quick"]
+__all__ = ["EXPERIMENTS", "Experiment", "quick", "register"]

@@ -6,18 +6,19 @@ from pathlib import Path
 
 from ogd.checks import check_name, check_whole
 from ogd.data import Dataset
-from ogd.experiments import EXPERIMENTS, quick, runner
+from ogd.experiments import quick, runner
+from ogd.experiments.answers import Answer, Found, requests_of
 from ogd.experiments.backends import Crew
 from ogd.experiments.experiment import Experiment
-from ogd.experiments.found import Answer, Found, requests_of
+from ogd.experiments.registry import ALL, EXPERIMENTS
 
 
 def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Experiment]:
     """Return the experiments of these names, `all` being every one, with so many runs unless `runs` is None."""
     for name in names:
-        check_name("names", name, [*EXPERIMENTS, "all"])
+        check_name("names", name, [*EXPERIMENTS, ALL])
     check_whole(1, optional=("runs",), runs=runs)
-    wanted = EXPERIMENTS if "all" in names else dict.fromkeys(names)
+    wanted = EXPERIMENTS if ALL in names else dict.fromkeys(names)
     chosen = [quick(EXPERIMENTS[name]) if quickly else EXPERIMENTS[name] for name in wanted]
     return [replace(experiment, runs=runs or experiment.runs) for experiment in chosen]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ogd.data import Dataset, load
 from ogd.experiments import EXPERIMENTS, Experiment, quick
-from ogd.experiments.found import Answer, Found, requests_of
+from ogd.experiments.answers import Answer, Found, requests_of
 from ogd.records import find
 
 

@@ -14,7 +14,7 @@ from ogd import catalogue
 from ogd.records import RunRecord
 from ogd.records import partition as partitions
 from ogd.reporting.compare import Comparison, Line
-from ogd.reporting.drawing import INK, LOOKS, MUTED, canvas, grid, legend, settle, styled
+from ogd.reporting.style import INK, LOOKS, MUTED, canvas, grid, legend, settle, styled
 
 Array = npt.NDArray[np.float64]
 

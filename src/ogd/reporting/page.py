@@ -11,11 +11,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ogd.experiments.paper import LABELS
-from ogd.reporting import captions, cost, forms
+from ogd.progress import clock
+from ogd.reporting import captions, cost, formats
 from ogd.reporting.choices import CHOICES
 from ogd.reporting.compare import Comparison, Entry
-from ogd.reporting.drawing import LOOKS
 from ogd.reporting.judge import DEFINITION, MARKS
+from ogd.reporting.style import LOOKS
 from ogd.version import __version__
 
 
@@ -40,7 +41,7 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(code=_code, minus=_minus, clock=cost.clock)
+    environment.filters.update(code=_code, minus=_minus, clock=clock)
     there = [comparison for comparison in comparisons if comparison.found.share]
     records = [record for comparison in there for record in comparison.found.records()]
     quickly = all(comparison.experiment.profile.startswith("quick") for comparison in there)
@@ -57,9 +58,9 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
         choices=CHOICES,
         looks=LOOKS,
         labels=LABELS,
-        lines=forms.lines,
-        ours=forms.ours,
-        difference=forms.difference,
+        lines=formats.lines,
+        ours=formats.ours,
+        difference=formats.difference,
         captions=captions,
         command=lambda comparison: command(comparison, folder, quickly),
         folder=shown(folder),

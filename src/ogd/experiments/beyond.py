@@ -6,7 +6,7 @@ from ogd.experiments.paper import TASKS
 LAMBDAS = (1, 10, 30, 100, 300)  # at 1000 a run on Rotated diverges
 EVERY = (10, 50, 500)
 
-OURS = (
+BEYOND = (
     Experiment(
         "lambda",
         "figure",

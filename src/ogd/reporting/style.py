@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib import style
+from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ STYLE = {
 
 def styled(**more: str) -> AbstractContextManager[None]:
     """Return a context to draw and to save in; a user's own matplotlibrc changes nothing."""
-    return style.context(["default", {**STYLE, **more}])
+    return styles.context(["default", {**STYLE, **more}])
 
 
 def canvas(width: float, height: float) -> Figure:

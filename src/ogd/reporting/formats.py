@@ -1,4 +1,4 @@
-"""A comparison as a table of text, as LaTeX (booktabs) and as CSV; and the lines that all forms and the page share."""
+"""A comparison as a table of text, as LaTeX (booktabs) and as CSV; and the lines that they and the page share."""
 
 import csv
 import io
