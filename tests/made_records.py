@@ -17,7 +17,7 @@ ENVIRONMENT = {"ogd": "0.1.0", "commit": "0123456789abcdef" * 2, "torch": "2.13.
 def made(request, run, steps=120):
     """Return one record; a later task is known from its training on and then fades."""
     rng = np.random.default_rng([run, *request.key.encode()])
-    kept = KEPT[request.method] + 0.02 * np.log10(1 + request.options.get("ewc_lambda", 0.0))
+    kept = KEPT.get(request.method, 0.93) + 0.02 * np.log10(1 + request.options.get("ewc_lambda", 0.0))
     after = np.arange(request.tasks + 1)[:, None] - np.arange(1, request.tasks + 1)
     accuracy = np.where(after < 0, 0.12, 0.95 * kept ** np.maximum(after, 0.0)) + rng.normal(0, 0.005, after.shape)
     return RunRecord(request, run, np.clip(accuracy, 0, 1).tolist(), curve(request, rng, steps), 60.5, 2, ENVIRONMENT)
@@ -30,7 +30,7 @@ def curve(request, rng, steps):
     for k in range(1, steps + 1):
         since = k / steps * request.tasks - np.arange(request.tasks)  # tasks since this one began
         rise = 0.95 * (1 - np.exp(-9 * np.maximum(since, 0)))
-        values = rise * KEPT[request.method] ** np.maximum(since - 1, 0) + rng.normal(0, 0.004, len(since))
+        values = rise * KEPT.get(request.method, 0.93) ** np.maximum(since - 1, 0) + rng.normal(0, 0.004, len(since))
         points.append([float(np.clip(v, 0, 1)) if s > 0 else None for v, s in zip(values, since, strict=True)])
     return Curve([k * request.curve_every for k in range(1, steps + 1)], points)
 

@@ -8,7 +8,7 @@ import pytest
 from ogd.data import load
 from ogd.experiments import EXPERIMENTS, quick, register
 from ogd.experiments.answers import Answer, Found
-from ogd.experiments.paper import LABELS
+from ogd.experiments.paper import COMPARED
 from ogd.experiments.reproduce import choose
 from ogd.records import RunRecord, resolve
 from ogd.records.speed import Ratio
@@ -29,7 +29,7 @@ def laid_out(experiment, found):
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_every_experiment_is_complete(experiment, mnist):
     own = {"variants-rotated": {"ogd"}, "variants-permuted": {"ogd"}, "lambda": {"ewc"}, "every": {"ogd", "sgd"}}
-    assert {row.method for row in experiment.rows} == own.get(experiment.name, set(LABELS))
+    assert {row.method for row in experiment.rows} == own.get(experiment.name, set(COMPARED))
     for row in experiment.rows:
         expected = 1 if experiment.value == "final" else len(experiment.columns)
         assert len(row.settings) == expected

@@ -80,6 +80,7 @@ class Method(Entry):
     options: tuple[Option, ...] = ()
     look: Look = Look("#757575")
     weight: Weight = _like_sgd
+    bound: bool = False  # an upper bound, not a rival
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
+from ogd.catalogue import METHODS, Look
 from ogd.experiments.answers import Answer, Found
-from ogd.experiments.beyond import EVERY
-from ogd.experiments.experiment import Cell, Experiment
+from ogd.experiments.experiment import YARDSTICK, Cell, Experiment
 from ogd.records import average_accuracy, final_accuracy
-from ogd.records import partition as partitions
 from ogd.reporting.judge import Mark, judge
 from ogd.reporting.tables import matrices
 
@@ -18,7 +17,6 @@ MEANINGS = {
     "first": "on task 1 after the last task",
     "average": "averaged over the tasks after the last",
 }
-SPEEDS = {1: "ogd_over_sgd", **{k: f"ogd_every_{k}_over_sgd" for k in EVERY}}  # by the steps between projections
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,15 @@ class Line:
 
     label: str
     method: str
+    look: Look
     entries: tuple[Entry, ...]
+    subject: bool = False
     aside: str = ""
+
+    @property
+    def there(self) -> bool:
+        """Whether any of its runs is there."""
+        return any(entry.runs for entry in self.entries)
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,9 @@ class Comparison:
         """Say what a number is, from how many runs, at which scale, and of which tasks."""
         spread = f"mean ± sample standard deviation over {self.runs}" if self.experiment.runs > 1 else "of 1 run"
         text = f"Accuracy (%) {MEANINGS[self.experiment.value]}, {spread}; {self.experiment.profile}."
-        dealt = self.found.answers[0].requests[0].partition
-        if self.experiment.value == "final" and dealt is not None:
-            text += f" The classes of the tasks are {partitions.name(dealt)}."
+        request = self.found.answers[0].requests[0]
+        if self.experiment.value == "final" and request.partition is not None:
+            text += f" The classes of the tasks are {'/'.join(request.task_names)}."
         return text
 
     @property
@@ -111,18 +116,20 @@ def compare(found: Found) -> Comparison:
             means = [cell.mean for cell in answer.row.published]
             published.append(Cell(fmean(means), math.nan) if means else None)  # the paper gives no average
         entries = tuple(Entry(runs, experiment.runs, cell) for runs, cell in zip(columns, published, strict=True))
-        lines.append(Line(answer.row.label, answer.row.method, entries))
+        row = answer.row
+        lines.append(Line(row.label, row.method, row.look or METHODS[row.method].look, entries, row.subject))
     names = (*experiment.columns, *(["average"] if experiment.value == "final" else []))
     return Comparison(found, names, tuple(lines))
 
 
 def with_times(comparison: Comparison, ratios: Mapping[str, float]) -> Comparison:
-    """Add what a step costs beside SGD's, as `ogd bench` measured it, to a table of OGD over `every`."""
-    lines = []
-    for line, answer in zip(comparison.lines, comparison.found.answers, strict=True):
-        key = SPEEDS.get(answer.row.settings[0].get("every", 1), "")
-        ratio = 1.0 if line.method == "sgd" else ratios.get(key)
-        lines.append(replace(line, aside="–" if ratio is None else f"{ratio:.1f} ×"))
+    """Add what a step costs beside SGD's, as `ogd bench` measured it, where a row names its ratio."""
+    rows = comparison.experiment.rows
+    if not any(row.speed for row in rows):
+        return comparison
+    known = {**ratios, YARDSTICK: 1.0}
+    asides = [f"{known[row.speed]:.1f} ×" if row.speed in known else "–" for row in rows]
+    lines = [replace(line, aside=aside) for line, aside in zip(comparison.lines, asides, strict=True)]
     return replace(comparison, lines=tuple(lines), aside="time of a step / SGD's")
 
 

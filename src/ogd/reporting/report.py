@@ -26,7 +26,7 @@ def comparisons(folder: Path) -> list[Comparison]:
     if not measured.exists():
         return made
     ratios = {ratio.key: ratio.median for ratio in speed.read(measured)}
-    return [with_times(one, ratios) if one.experiment.name == "every" else one for one in made]
+    return [with_times(one, ratios) for one in made]
 
 
 def write(found: list[Comparison], folder: Path, out: Path) -> Path:
