@@ -21,8 +21,8 @@ from ogd.records.speed import Ratio, write
 from ogd.reporting import cost, figures, formats, heatmaps
 from ogd.reporting.choices import CHOICES
 from ogd.reporting.collect import collect
-from ogd.reporting.compare import Comparison
-from ogd.reporting.judge import judge
+from ogd.reporting.compare import Comparison, Entry
+from ogd.reporting.judge import RULE, judge
 from ogd.reporting.page import page, scores
 from ogd.reporting.report import comparisons
 
@@ -49,25 +49,33 @@ def few(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("mean", "std", "published", "verdict"),
+    ("mean", "error", "published", "verdict"),
     [
-        (90.0, 0.5, Cell(90.9, 0.1), "within"),
-        (90.0, 0.5, Cell(91.0, 0.1), "within"),  # exactly two of ours
-        (90.0, 0.1, Cell(91.0, 0.5), "within"),  # exactly two of the paper's
-        (90.0, 0.5, Cell(91.1, 0.1), "short"),
-        (90.0, 0.5, Cell(88.9, 0.1), "better"),
-        (60.1, 0.0, Cell(60.1 - 0.2, 0.1), "within"),  # whatever the last bit
-        (99.96, 0.0, Cell(100.0, 0.0), "within"),  # the paper's one decimal hides it
+        (90.0, 0.0, Cell(91.0, 0.5), "agrees"),  # exactly twice the paper's
+        (90.0, 0.5, Cell(91.0, 0.0), "agrees"),  # exactly twice ours
+        (90.0, 0.3, Cell(91.0, 0.4), "agrees"),  # exactly twice both together
+        (90.0, 0.3, Cell(91.1, 0.4), "short"),
+        (90.0, 0.3, Cell(88.9, 0.4), "better"),
+        (60.1, 0.0, Cell(60.1 - 0.2, 0.1), "agrees"),  # whatever the last bit
+        (99.96, 0.0, Cell(100.0, 0.0), "agrees"),  # the paper's one decimal hides it
         (99.94, 0.0, Cell(100.0, 0.0), "short"),
-        (90.0, math.nan, Cell(91.0, 0.5), "within"),  # a single run
+        (90.0, math.nan, Cell(91.0, 0.5), "agrees"),  # a single run
         (90.0, math.nan, Cell(91.1, 0.5), "short"),
         (90.0, 0.5, Cell(91.0, math.nan), None),  # an average, whose spread nobody knows
         (math.nan, math.nan, Cell(91.0, 0.5), None),  # not run
     ],
 )
-def test_marks(mean, std, published, verdict):
-    mark = judge(mean, std, published)
+def test_marks(mean, error, published, verdict):
+    mark = judge(mean, error, published)
     assert (mark and mark.name) == verdict
+
+
+def test_our_own_noise_widens_it_only_by_its_standard_error():
+    wild = (61.0, 65.0, 73.0, 81.0, 85.0)  # s = 10.2, s/√5 = 4.6
+    assert Entry(wild, 5, Cell(64.5, 1.0)).mark.name == "agrees"  # 8.5 of 9.3
+    assert Entry(wild, 5, Cell(63.0, 1.0)).mark.name == "better"  # 10, which is within 2 s
+    assert Entry(wild[:1], 5, Cell(63.1, 1.0)).mark.name == "short"
+    assert Entry((), 5, Cell(63.1, 1.0)).mark is None
 
 
 def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp_path, capsys):
@@ -92,7 +100,8 @@ def test_latex_is_booktabs(few):
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {7}
     assert r"EWC, $\lambda$ = 1 & ours" in text
     assert r"62.9 $\pm$ 1.0" in text
-    assert not re.search(r"[λ°±×≈▲▽–]", text)
+    assert r", that is $|d| \le 2\sqrt{s^2/n + \sigma^2}$;" in text
+    assert not re.search(r"[λ°±×≈▲▽–√σ²≤]", text)
 
 
 def test_csv_has_a_line_a_cell_and_unrounded_numbers(few):
@@ -264,7 +273,12 @@ def test_the_document_states_the_same_choices():
     assert tuple(rows[1:]) == CHOICES
 
 
-def test_one_colour_a_method(few):
+def test_the_document_states_the_same_rule():
+    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert RULE in " ".join(text.split())
+
+
+def test_one_colour_per_method(few):
     drawn = figures.draw(comparison(few, "curves")).axes
     colours = {line.get_color() for line in drawn[0].lines if len(line.get_xdata()) > 2}
     assert len(colours) == 5

@@ -37,12 +37,17 @@ class Entry:
         return stdev(self.runs) if len(self.runs) > 1 else math.nan
 
     @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return self.std / math.sqrt(len(self.runs)) if self.runs else math.nan
+
+    @property
     def difference(self) -> float:
         return self.mean - self.published.mean if self.published else math.nan
 
     @property
     def mark(self) -> Mark | None:
-        return judge(self.mean, self.std, self.published) if self.published else None
+        return judge(self.mean, self.error, self.published) if self.published else None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import re
 
 from ogd.reporting.compare import Comparison, Entry, Line
-from ogd.reporting.judge import MARKS, Mark
+from ogd.reporting.judge import FORMULA, FORMULA_LATEX, MARKS, Mark
 from ogd.reporting.tables import Table, mean_std, signed
 
 Text = tuple[str, Mark | None]
@@ -77,8 +77,8 @@ def latex(comparison: Comparison) -> str:
     experiment = comparison.experiment
     where = f" ({experiment.where} of the paper)" if comparison.published else ""
     notes = " ".join(tex(note) for note in (f"{experiment.title}{where}.", comparison.caption, *_notes(comparison)))
-    for mark in MARKS:
-        notes = notes.replace(mark.sign, mark.latex)
+    for sign, symbol in ((tex(FORMULA), FORMULA_LATEX), *((mark.sign, mark.latex) for mark in MARKS)):
+        notes = notes.replace(sign, symbol)
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}",
@@ -119,7 +119,8 @@ def tex(text: str) -> str:
 def _notes(comparison: Comparison) -> list[str]:
     missing = [f"Incomplete. {'. '.join(comparison.missing)}."] if comparison.missing else []
     marked = any(entry.mark for line in comparison.lines for entry in line.entries)
-    legend = ["; ".join(f"{mark.sign} {mark.words}" for mark in MARKS) + "."] if marked else []
+    agrees, *others = (f"{mark.sign} {mark.words}" for mark in MARKS)
+    legend = ["; ".join([f"{agrees}, that is {FORMULA}", *others]) + "."] if marked else []
     return missing + legend
 
 

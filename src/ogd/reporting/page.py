@@ -15,7 +15,7 @@ from ogd.progress import clock
 from ogd.reporting import captions, cost, formats
 from ogd.reporting.choices import CHOICES
 from ogd.reporting.compare import Comparison, Entry, Line
-from ogd.reporting.judge import DEFINITION, MARKS
+from ogd.reporting.judge import EXCEPTIONS, MARKS, RULE
 from ogd.reporting.style import INK
 from ogd.version import __version__
 
@@ -56,7 +56,7 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
         subjects=_unique(score.subject.label for score in counted if score.subject),
         notes=_unique(score.comparison.experiment.note for score in counted),
         marks=MARKS,
-        definition=DEFINITION,
+        rule=f"{RULE} {EXCEPTIONS}",
         choices=CHOICES,
         methods=_methods(there),
         lines=formats.lines,
