@@ -7,7 +7,8 @@ import numpy as np
 
 from ogd.data import load
 from ogd.experiments import EXPERIMENTS, quick
-from ogd.records import Curve, RunRecord, resolve
+from ogd.experiments.answers import requests_of
+from ogd.records import Curve, RunRecord
 from ogd.records.record import to_json
 
 KEPT = {"mtl": 0.99, "ogd": 0.96, "agem": 0.95, "ewc": 0.9, "sgd": 0.85}  # of an accuracy, a task later
@@ -47,9 +48,8 @@ def make(folder: Path, names=tuple(EXPERIMENTS), *, full=False, runs=None) -> Pa
     dataset = load("mnist")
     for name in names:
         experiment = EXPERIMENTS[name] if full else quick(EXPERIMENTS[name])
-        for row in experiment.rows:
-            for setting in row.settings:
-                request = resolve(method=row.method, dataset=dataset, **setting)
-                for run in range(runs or experiment.runs):
+        for trained in experiment.trained:
+            for request in (request for row in trained.rows for request in requests_of(row, dataset)):
+                for run in range(runs or trained.runs):
                     keep(made(request, run), folder)
     return folder

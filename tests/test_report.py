@@ -19,9 +19,10 @@ from ogd.experiments.experiment import Cell
 from ogd.records import resolve
 from ogd.records.speed import Ratio, write
 from ogd.reporting import cost, figures, formats, heatmaps
+from ogd.reporting.cells import Entry
 from ogd.reporting.choices import CHOICES
 from ogd.reporting.collect import collect
-from ogd.reporting.compare import Comparison, Entry
+from ogd.reporting.compare import Comparison
 from ogd.reporting.judge import RULE, judge
 from ogd.reporting.page import page, scores
 from ogd.reporting.report import comparisons
@@ -85,7 +86,7 @@ def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp
     script = f"import sys; from ogd.cli import main; main({arguments!r}); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
-    assert len(files) == 1 + 4 * 2 + 4 * 3  # `every` and `lambda` share settings with `rotated`
+    assert len(files) == 1 + 4 * 2 + 5 * 3  # `every`, `lambda` and `init` share settings with `rotated`
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
@@ -128,7 +129,7 @@ def test_odd_names_are_escaped_in_every_form(few):
     table = comparison(few, "rotated")
     odd = replace(table, lines=(replace(table.lines[0], label='<b>&|_%{}\\ "x"</b>'),))
     assert r"| <b>&\|_%{}\ " in formats.table(odd).markdown()
-    assert r"<b>\&|\_\%\{\}\textbackslash{}" in formats.latex(odd)
+    assert r"\textless{}b\textgreater{}\&\textbar{}\_\%\{\}\textbackslash{}" in formats.latex(odd)
     assert next(csv.DictReader(io.StringIO(formats.tidy(odd))))["row"] == odd.lines[0].label
     html = page([odd], {"rotated-heatmap": ""}, Path("a <b>"))
     assert "<b>" not in html
@@ -149,8 +150,8 @@ def test_fewer_runs_are_said_wherever_they_are_shown(tmp_path):
         assert "(2 of 5 runs)" in text
         assert "MTL: not run yet. SGD: 2 of 5 runs." in text
     (score,) = scores([table])
-    assert score.missing == 5
-    assert sum(score.counts.values()) == 20
+    assert score.tally.missing == 5
+    assert score.tally.counts.total() == 20
     titles = [axes.get_title("left") for axes in heatmaps.draw(table.found).axes]
     assert "SGD (2 of 5 runs)" in titles
     assert "MTL" not in titles
@@ -221,7 +222,7 @@ def test_a_group_s_time_counts_once(few):
 
 def test_what_is_not_run_is_listed_with_its_command(few):
     html = page(comparisons(few), dict.fromkeys(EXPERIMENTS, ""), few)
-    for name in set(EXPERIMENTS) - {"rotated", "curves", "every", "lambda"}:
+    for name in set(EXPERIMENTS) - {"rotated", "curves", "every", "lambda", "init"}:
         assert f"<code>ogd reproduce {name} --quick --out {few.name}</code>" in html  # as all else there
     assert str(few) not in html  # a page is shown around
 

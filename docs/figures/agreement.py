@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ogd.progress import clock
 from ogd.reporting import cost
-from ogd.reporting.compare import Comparison, Entry
+from ogd.reporting.cells import Entry
+from ogd.reporting.compare import Comparison
 from ogd.reporting.judge import MARKS, ROUNDING, SLACK
 from ogd.reporting.page import scores
 from ogd.reporting.report import comparisons
@@ -34,19 +35,17 @@ def tables(found: list[Comparison]) -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for score in scores(found):
         where = f"{score.comparison.experiment.where}, {score.comparison.experiment.name}"
-        counts = " | ".join(str(score.counts[name]) for name in NAMES)
+        counts = " | ".join(str(score.tally.counts[name]) for name in NAMES)
         ogd = score.average
         average = ["", "", ""]
         if ogd is not None and ogd.published is not None:
             average = [mean_std(ogd.runs), f"{ogd.published.mean:.1f}", signed(ogd.difference)]
-        print(f"| {where} | {counts} | {score.missing} | {' | '.join(average)} |")
+        print(f"| {where} | {counts} | {score.tally.missing} | {' | '.join(average)} |")
 
 
 def rules(found: list[Comparison]) -> None:
     """Print the verdicts on all published cells by both rules."""
-    entries = [
-        entry for one in found for line in one.lines for entry in line.entries if entry.mark  # averages have none
-    ]  # fmt: skip
+    entries = [entry for score in scores(found) for entry in score.tally.cells if entry.runs]
     print("\n| all tables, where agreement is at most | agrees | better | short |\n| --- | ---: | ---: | ---: |")
     _counts("2 √(s²/n + σ²), the rule of this page", (entry.mark.name for entry in entries if entry.mark))
     _counts("2 max(s, σ), the rule before", map(former, entries))
@@ -68,7 +67,7 @@ def times(found: list[Comparison]) -> None:
     for one in found:
         if one.found.share:
             time = clock(cost.seconds(one.found.records()))
-            print(f"| {one.experiment.where}, {one.experiment.name} | {one.experiment.runs} | {time} |")
+            print(f"| {one.experiment.where}, {one.experiment.name} | {one.runs.split(' run')[0]} | {time} |")
     print(f"| all, what they share once | | {clock(cost.seconds(records))} |")
 
 

@@ -1,8 +1,10 @@
 """What the paper leaves open, as data: experiments of ours, without published numbers."""
 
-from ogd.catalogue import METHODS, Look
-from ogd.experiments.experiment import YARDSTICK, Drawing, Experiment, Row
-from ogd.experiments.paper import TASKS
+from dataclasses import replace
+
+from ogd.catalogue import INITS, METHODS, Look
+from ogd.experiments.experiment import YARDSTICK, Drawing, Experiment, Row, varied
+from ogd.experiments.paper import INIT, PAPER, TASKS
 
 LAMBDAS = (1, 10, 30, 100, 300)  # at 1000 a run on Rotated diverges
 EVERY = (10, 50, 500)
@@ -16,7 +18,7 @@ LOOKS = {
     ]
 }
 
-BEYOND = (
+SWEEPS = (
     Experiment(
         "lambda",
         "EWC over its λ: the average over 5 tasks, after the last",
@@ -52,3 +54,22 @@ BEYOND = (
         note="`ogd bench` times OGD with 800 directions stored, as many as after task 4.",
     ),
 )
+
+
+def _published(experiment: Experiment) -> Experiment:
+    return replace(experiment, rows=tuple(row for row in experiment.rows if row.published))
+
+
+TABLES = tuple(table for table in map(_published, PAPER) if table.rows)
+WEIGHTS = Experiment(
+    "init",
+    "The published tables with other initial weights: how many cells agree",
+    "agreement",
+    tuple(INITS),
+    (),
+    runs=max(table.runs for table in TABLES),
+    note=f"Rows without published numbers do not count. The other tables and the figures take `{INIT}`.",
+    parts=tuple(tuple(varied(table, init=init) for init in INITS) for table in TABLES),
+)
+
+BEYOND = (*(varied(sweep, init=INIT) for sweep in SWEEPS), WEIGHTS)

@@ -1,6 +1,7 @@
 """An experiment as data: what to run, how its cells are read off the accuracy matrix, how it is drawn, what was
 published."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
@@ -10,7 +11,7 @@ from ogd.checks import check_name, is_number
 from ogd.records.schedule import Schedule
 
 Setting = dict[str, Any]  # keyword arguments of ogd.records.resolve
-VALUES = ("final", "first", "average")
+VALUES = ("final", "first", "average", "agreement")
 DRAWINGS = ("bars", "curves", "lines", "panels")
 YARDSTICK = "sgd_over_sgd"  # the `speed` of SGD's own row
 
@@ -71,7 +72,8 @@ class Experiment:
     """A table, or a figure where it has a `drawing`.
 
     A cell is, by `value`: "final", the accuracy on each task after the last; "first", that on the first task alone;
-    "average", its mean over tasks. `note` tells a reader what title and columns do not.
+    "average", its mean over tasks; "agreement", how the published cells of another table came out: `parts` has a line
+    per table, which is a version of it per column. `note` tells a reader what title and columns do not.
     """
 
     name: str
@@ -84,9 +86,15 @@ class Experiment:
     drawing: Drawing | None = None
     note: str = ""
     profile: str = "the paper's scale"
+    parts: tuple[tuple["Experiment", ...], ...] = ()
 
     def __post_init__(self) -> None:
         check_name("value", self.value, VALUES)
+        if bool(self.parts) != (self.value == "agreement") or (self.parts and (self.rows or self.drawing)):
+            raise ValueError("parts: are for a table of value 'agreement', which has nothing else")
+        for versions in self.parts:
+            if len(versions) != len(self.columns):
+                raise ValueError(f"parts: {versions[0].name!r} has {len(versions)} versions, not {len(self.columns)}")
         for row in self.rows:
             check_name("method", row.method, METHODS)
             wanted = 1 if self.value == "final" else len(self.columns)
@@ -101,6 +109,26 @@ class Experiment:
     def kind(self) -> str:
         return "figure" if self.drawing else "table"
 
+    @property
+    def trained(self) -> Iterator["Experiment"]:
+        """What has rows to train: the experiment itself, or all versions of its parts."""
+        if not self.parts:
+            yield self
+        for versions in self.parts:
+            yield from versions
+
+
+def varied(experiment: Experiment, **setting: Any) -> Experiment:
+    """Return the experiment with something else in all its settings."""
+    rows = [replace(row, settings=tuple({**said, **setting} for said in row.settings)) for row in experiment.rows]
+    return replace(experiment, rows=tuple(rows))
+
+
+def with_runs(experiment: Experiment, runs: int) -> Experiment:
+    """Return the experiment with so many runs."""
+    parts = tuple(tuple(with_runs(version, runs) for version in versions) for versions in experiment.parts)
+    return replace(experiment, runs=runs, parts=parts)
+
 
 def quick(experiment: Experiment) -> Experiment:
     """Return the quick profile: a fifth of the epochs at five times the learning rate, 2 runs.
@@ -108,6 +136,9 @@ def quick(experiment: Experiment) -> Experiment:
     Learning rate × steps is the paper's, and so, nearly, are the numbers. Of long trainings it is a tenth. Columns
     where EWC's penalty would diverge at that rate are left out.
     """
+    if experiment.parts:
+        parts = tuple(tuple(quick(version) for version in versions) for versions in experiment.parts)
+        return replace(experiment, parts=parts, runs=2, profile=parts[0][0].profile)
     epochs = [setting.get("epochs", Schedule.epochs) for row in experiment.rows for setting in row.settings]
     factor = 5 if max(epochs) <= Schedule.epochs else 10
     rows = [replace(row, settings=tuple(_faster(s, factor) for s in row.settings)) for row in experiment.rows]

@@ -1,15 +1,16 @@
-"""What was found of an experiment → cells: our runs, what was published, the difference and a mark."""
+"""What was found of an experiment → lines of cells: ours, what was published, or how many of these agree."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean
 
-from ogd.catalogue import METHODS, Look
+from ogd.catalogue import METHODS
 from ogd.experiments.answers import Answer, Found
 from ogd.experiments.experiment import YARDSTICK, Cell, Experiment
 from ogd.records import average_accuracy, final_accuracy
-from ogd.reporting.judge import Mark, judge
+from ogd.reporting.cells import Entry, Line, Tally
+from ogd.reporting.judge import FORMULA
 from ogd.reporting.tables import matrices
 
 MEANINGS = {
@@ -17,54 +18,6 @@ MEANINGS = {
     "first": "on task 1 after the last task",
     "average": "averaged over the tasks after the last",
 }
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A cell: the runs found, in percent, of so many wanted, and what was published."""
-
-    runs: tuple[float, ...]
-    wanted: int
-    published: Cell | None = None
-
-    @property
-    def mean(self) -> float:
-        return fmean(self.runs) if self.runs else math.nan
-
-    @property
-    def std(self) -> float:
-        """The sample standard deviation; NaN where there are not two runs."""
-        return stdev(self.runs) if len(self.runs) > 1 else math.nan
-
-    @property
-    def error(self) -> float:
-        """The standard error of the mean."""
-        return self.std / math.sqrt(len(self.runs)) if self.runs else math.nan
-
-    @property
-    def difference(self) -> float:
-        return self.mean - self.published.mean if self.published else math.nan
-
-    @property
-    def mark(self) -> Mark | None:
-        return judge(self.mean, self.error, self.published) if self.published else None
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row of an experiment as cells; `aside` stands in a last column of its own."""
-
-    label: str
-    method: str
-    look: Look
-    entries: tuple[Entry, ...]
-    subject: bool = False
-    aside: str = ""
-
-    @property
-    def there(self) -> bool:
-        """Whether any of its runs is there."""
-        return any(entry.runs for entry in self.entries)
 
 
 @dataclass(frozen=True)
@@ -86,16 +39,28 @@ class Comparison:
 
     @property
     def published(self) -> bool:
-        return any(row.published for row in self.experiment.rows)
+        return any(line.published for line in self.lines)
+
+    @property
+    def tally(self) -> Tally:
+        """All published cells, without the averages that the paper does not give."""
+        whole = len(self.experiment.columns)
+        return Tally(tuple(entry for line in self.lines for entry in line.entries[:whole] if entry.published))
 
     @property
     def runs(self) -> str:
         """How many runs a number is from; `missing` has the exceptions."""
-        return f"{self.experiment.runs} runs" if self.experiment.runs > 1 else "1 run"
+        counts = sorted({trained.runs for trained in self.experiment.trained})
+        return f"{' or '.join(map(str, counts))} run{'s' if counts != [1] else ''}"
 
     @property
     def caption(self) -> str:
         """Say what a number is, from how many runs, at which scale, and of which tasks."""
+        if self.experiment.parts:
+            return (
+                f"How many published cells ours agree with ({FORMULA}), are better than and fall short of, and the "
+                f"mean of |d| in points; {self.runs}; {self.experiment.profile}."
+            )
         spread = f"mean ± sample standard deviation over {self.runs}" if self.experiment.runs > 1 else "of 1 run"
         text = f"Accuracy (%) {MEANINGS[self.experiment.value]}, {spread}; {self.experiment.profile}."
         request = self.found.answers[0].requests[0]
@@ -105,13 +70,16 @@ class Comparison:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Say of every row which cells have fewer runs than the experiment asks for."""
-        return tuple(text for line in self.lines if (text := _missing(line, self.columns)))
+        """Say of every row, or of all tallies, which cells have fewer runs than the experiment asks for."""
+        lines = self.lines[-1:] if self.experiment.parts else self.lines
+        return tuple(text for line in lines if (text := _missing(line, self.columns)))
 
 
 def compare(found: Found) -> Comparison:
     """Lay out what was found, with the average of the tasks for a last column where the columns are tasks."""
     experiment = found.experiment
+    if experiment.parts:
+        return Comparison(found, experiment.columns, _agreement(found))
     lines = []
     for answer in found.answers:
         published: list[Cell | None] = [*answer.row.published] or [None] * len(experiment.columns)
@@ -122,7 +90,8 @@ def compare(found: Found) -> Comparison:
             published.append(Cell(fmean(means), math.nan) if means else None)  # the paper gives no average
         entries = tuple(Entry(runs, experiment.runs, cell) for runs, cell in zip(columns, published, strict=True))
         row = answer.row
-        lines.append(Line(row.label, row.method, row.look or METHODS[row.method].look, entries, row.subject))
+        look = row.look or METHODS[row.method].look
+        lines.append(Line(row.label, entries, method=row.method, look=look, subject=row.subject))
     names = (*experiment.columns, *(["average"] if experiment.value == "final" else []))
     return Comparison(found, names, tuple(lines))
 
@@ -136,6 +105,17 @@ def with_times(comparison: Comparison, ratios: Mapping[str, float]) -> Compariso
     asides = [f"{known[row.speed]:.1f} ×" if row.speed in known else "–" for row in rows]
     lines = [replace(line, aside=aside) for line, aside in zip(comparison.lines, asides, strict=True)]
     return replace(comparison, lines=tuple(lines), aside="time of a step / SGD's")
+
+
+def _agreement(found: Found) -> tuple[Line, ...]:
+    """Return a line per table, a tally per version, and a last line over all tables."""
+    lines = []
+    for versions in found.parts:
+        table = versions[0].experiment
+        lines.append(Line(f"{table.where}, {table.name}", tallies=tuple(compare(one).tally for one in versions)))
+    columns = zip(*(line.tallies for line in lines), strict=True)
+    totals = [Tally(tuple(cell for tally in column for cell in tally.cells)) for column in columns]
+    return (*lines, Line("All tables", tallies=tuple(totals)))
 
 
 def _columns(experiment: Experiment, answer: Answer) -> list[tuple[float, ...]]:
@@ -157,12 +137,15 @@ def _percent(fractions: list[float]) -> tuple[float, ...]:
 
 
 def _missing(line: Line, columns: tuple[str, ...]) -> str:
-    short: dict[tuple[int, int], list[str]] = {}
-    for entry, column in zip(line.entries, columns, strict=True):
+    """Return what a line lacks, with the columns where it does unless these are all."""
+    short: dict[str, list[str]] = {}
+    for entry, column in zip(line.entries, columns, strict=False):
         if len(entry.runs) < entry.wanted:
-            short.setdefault((len(entry.runs), entry.wanted), []).append(column)
-    parts = []
-    for (there, wanted), names in short.items():
-        what = f"{there} of {wanted} runs" if there else "not run yet"
-        parts.append(what if len(names) == len(columns) else f"{what} at {', '.join(names)}")
+            what = f"{len(entry.runs)} of {entry.wanted} runs" if entry.runs else "not run yet"
+            short.setdefault(what, []).append(column)
+    for tally, column in zip(line.tallies, columns, strict=False):
+        for count, what in ((tally.missing, "not run yet"), (tally.few, "from fewer runs")):
+            if count:
+                short.setdefault(f"{count} of {len(tally.cells)} cells {what}", []).append(column)
+    parts = [what if len(names) == len(columns) else f"{what} at {', '.join(names)}" for what, names in short.items()]
     return f"{line.label}: {'; '.join(parts)}" if parts else ""

@@ -12,7 +12,8 @@ from matplotlib.lines import Line2D
 from ogd.catalogue import METHODS
 from ogd.experiments.experiment import Drawing, Row
 from ogd.records import RunRecord
-from ogd.reporting.compare import Comparison, Line
+from ogd.reporting.cells import Line
+from ogd.reporting.compare import Comparison
 from ogd.reporting.style import INK, MUTED, canvas, grid, legend, settle, styled
 
 Array = npt.NDArray[np.float64]

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,9 @@ from markupsafe import Markup, escape
 from ogd.catalogue import METHODS, Method
 from ogd.progress import clock
 from ogd.reporting import captions, cost, formats
+from ogd.reporting.cells import Entry, Line, Tally
 from ogd.reporting.choices import CHOICES
-from ogd.reporting.compare import Comparison, Entry, Line
+from ogd.reporting.compare import Comparison
 from ogd.reporting.judge import EXCEPTIONS, MARKS, RULE
 from ogd.reporting.style import INK
 from ogd.version import __version__
@@ -22,11 +22,10 @@ from ogd.version import __version__
 
 @dataclass(frozen=True)
 class Score:
-    """A line of the summary: how many published cells of a table came out how, and the average of its subject."""
+    """A line of the summary: how the published cells of a table came out, and the average of its subject."""
 
     comparison: Comparison
-    counts: Mapping[str, int]
-    missing: int
+    tally: Tally
     subject: Line | None
 
     @property
@@ -53,6 +52,7 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
         there=there,
         drawn={name: Markup(svg) for name, svg in drawn.items()},
         scores=counted,
+        total=Tally(tuple(cell for score in counted for cell in score.tally.cells)),
         subjects=_unique(score.subject.label for score in counted if score.subject),
         notes=_unique(score.comparison.experiment.note for score in counted),
         marks=MARKS,
@@ -66,7 +66,7 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
         command=lambda comparison: command(comparison, folder, quickly),
         folder=shown(folder),
         costs={c.experiment.name: cost.seconds(c.found.records()) for c in there},
-        total=cost.seconds(records),
+        seconds=cost.seconds(records),
         records=len({(record.request.key, record.run) for record in records}),
         environments=cost.environments(records),
         version=__version__,
@@ -74,19 +74,12 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
 
 
 def scores(comparisons: Sequence[Comparison]) -> list[Score]:
-    """Count the marks of every table that was published."""
+    """Count the cells of every table that was published."""
     found = []
-    for comparison in comparisons:
-        entries = [
-            entry for line in comparison.lines for entry in line.entries[: len(comparison.experiment.columns)]
-            if entry.published
-        ]  # fmt: skip
-        if not entries:
-            continue
-        counts = Counter(entry.mark.name for entry in entries if entry.mark)
+    for comparison in (one for one in comparisons if one.published):
         averaged = comparison.lines if comparison.experiment.value == "final" else ()
         subject = next((line for line in averaged if line.subject), None)
-        found.append(Score(comparison, counts, len(entries) - counts.total(), subject))
+        found.append(Score(comparison, comparison.tally, subject))
     return found
 
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ogd.reporting.compare import Line
+from ogd.reporting.cells import Line
 
 INK, MUTED = "#1a1a1a", "#757575"  # the page gives these two its own colours
 STYLE = {
