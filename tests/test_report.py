@@ -97,7 +97,7 @@ def test_latex_is_booktabs(few):
         assert rule in text
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
-    assert len(rows) == 1 + 5 * 3 + 1
+    assert len(rows) == 1 + 5 * 3 + 3
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {7}
     assert r"EWC, $\lambda$ = 1 & ours" in text
     assert r"62.9 $\pm$ 1.0" in text
@@ -108,7 +108,7 @@ def test_latex_is_booktabs(few):
 def test_csv_has_a_line_a_cell_and_unrounded_numbers(few):
     table = comparison(few, "rotated")
     lines = list(csv.DictReader(io.StringIO(formats.tidy(table))))
-    assert len(lines) == 6 * 6
+    assert len(lines) == 8 * 6
     first = lines[0]
     assert (first["row"], first["column"], first["runs"], first["paper_mean"]) == ("MTL", "task 1", "2", "92.1")
     assert float(first["ours_mean"]) == pytest.approx(table.lines[0].entries[0].mean, rel=1e-5)
@@ -123,6 +123,24 @@ def test_markdown_has_the_marks_and_what_they_mean(few):
     assert "▽ short of the paper's" in text
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {9}
     assert formats.table(comparison(few, "curves")).markdown().count("|  |  |") == 1
+
+
+def test_rows_of_ours_are_marked_wherever_they_stand_beside_published_ones(few):
+    table = comparison(few, "rotated")
+    assert [line.label for line in table.lines if line.alone] == ["ER", "DER++", "EWC, tuned λ"]
+    said = "Rows marked 'ours only' are not in the paper."
+    for text, row in (
+        (formats.table(table).markdown(), "| ER | ours only |"),
+        (formats.latex(table), "\nDER++ & ours only &"),
+        (
+            page([table], {"rotated-heatmap": ""}, few).replace("&#39;", "'"),
+            '<th scope="row" class="what">ours only</th>',
+        ),
+    ):
+        assert said in text
+        assert row in text
+    for name in ("curves", "every"):
+        assert not any(line.alone for line in comparison(few, name).lines)
 
 
 def test_odd_names_are_escaped_in_every_form(few):
@@ -212,12 +230,12 @@ def test_the_time_of_a_step_stands_beside_every(tmp_path):
 
 def test_a_group_s_time_counts_once(few):
     records = list(comparison(few, "rotated").found.records())
-    assert len(records) == 12
-    assert cost.seconds(records) == pytest.approx(6 * 60.5)
+    assert len(records) == 16
+    assert cost.seconds(records) == pytest.approx(8 * 60.5)
     assert cost.seconds(records * 2) == cost.seconds(records)
     facts = dict(cost.environments(records))
-    assert facts["commit"] == [("0123456789", 12)]
-    assert facts["system"] == [("not known", 12)]
+    assert facts["commit"] == [("0123456789", 16)]
+    assert facts["system"] == [("not known", 16)]
 
 
 def test_what_is_not_run_is_listed_with_its_command(few):

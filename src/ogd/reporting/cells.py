@@ -81,6 +81,7 @@ class Line:
     method: str = ""
     look: Look = UNSEEN
     subject: bool = False
+    alone: bool = False  # ours only, beside published ones
     aside: str = ""
 
     @property

@@ -7,7 +7,7 @@ CHOICES = (
     ("data", "all 60,000 / 10,000 images, pixels / 255"),
     ("initial weights", f"{INITS[INIT]} (`--init {INIT}`); the `init` table compares them all"),
     ("batches", "the training set in a new random order every epoch; the last batch may be smaller"),
-    ("storage", "200 per finished task, drawn uniformly, the same examples for OGD and A-GEM"),
+    ("storage", "200 per finished task, drawn uniformly, the same examples for OGD, A-GEM, ER and DER++"),
     (
         '"2000 gradients"',
         "counts vectors: OGD-ALL with 10 logits stores 200 examples; a task's head is all that counts in Split",
@@ -18,6 +18,11 @@ CHOICES = (
         "largest are cut off after scaling gradients to length 1",
     ),
     ("A-GEM", "10 examples drawn from the memory per step (with replacement), each scored by its own task's head"),
+    (
+        "ER, DER++",
+        "not in the paper: every step also learns 10 examples drawn from the memory; DER++ adds α times the mean of "
+        "(z − z_stored)² over the task's logits, z_stored being those at the end of the example's task",
+    ),
     (
         "EWC",
         "Fisher information from per-example gradients with the true label on 2,000 examples; ½ λ Σ F (w − w*)²; λ "

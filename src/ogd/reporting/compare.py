@@ -7,12 +7,13 @@ from statistics import fmean
 
 from ogd.catalogue import METHODS
 from ogd.experiments.answers import Answer, Found
-from ogd.experiments.experiment import YARDSTICK, Cell, Experiment
+from ogd.experiments.experiment import YARDSTICK, Cell, Experiment, Row
 from ogd.records import average_accuracy, final_accuracy
 from ogd.reporting.cells import Entry, Line, Tally
 from ogd.reporting.judge import FORMULA
 from ogd.reporting.tables import matrices
 
+ALONE = "ours only"
 MEANINGS = {
     "final": "on each task after the last",
     "first": "on task 1 after the last task",
@@ -66,6 +67,8 @@ class Comparison:
         request = self.found.answers[0].requests[0]
         if self.experiment.value == "final" and request.partition is not None:
             text += f" The classes of the tasks are {'/'.join(request.task_names)}."
+        if any(line.alone for line in self.lines):
+            text += f" Rows marked {ALONE!r} are not in the paper."
         return text
 
     @property
@@ -80,6 +83,7 @@ def compare(found: Found) -> Comparison:
     experiment = found.experiment
     if experiment.parts:
         return Comparison(found, experiment.columns, _agreement(found))
+    published_at_all = any(row.published for row in experiment.rows)
     lines = []
     for answer in found.answers:
         published: list[Cell | None] = [*answer.row.published] or [None] * len(experiment.columns)
@@ -89,9 +93,7 @@ def compare(found: Found) -> Comparison:
             means = [cell.mean for cell in answer.row.published]
             published.append(Cell(fmean(means), math.nan) if means else None)  # the paper gives no average
         entries = tuple(Entry(runs, experiment.runs, cell) for runs, cell in zip(columns, published, strict=True))
-        row = answer.row
-        look = row.look or METHODS[row.method].look
-        lines.append(Line(row.label, entries, method=row.method, look=look, subject=row.subject))
+        lines.append(_line(answer.row, entries, alone=published_at_all and not answer.row.published))
     names = (*experiment.columns, *(["average"] if experiment.value == "final" else []))
     return Comparison(found, names, tuple(lines))
 
@@ -105,6 +107,11 @@ def with_times(comparison: Comparison, ratios: Mapping[str, float]) -> Compariso
     asides = [f"{known[row.speed]:.1f} ×" if row.speed in known else "–" for row in rows]
     lines = [replace(line, aside=aside) for line, aside in zip(comparison.lines, asides, strict=True)]
     return replace(comparison, lines=tuple(lines), aside="time of a step / SGD's")
+
+
+def _line(row: Row, entries: tuple[Entry, ...], alone: bool) -> Line:
+    look = row.look or METHODS[row.method].look
+    return Line(row.label, entries, method=row.method, look=look, subject=row.subject, alone=alone)
 
 
 def _agreement(found: Found) -> tuple[Line, ...]:

@@ -6,7 +6,7 @@ import math
 import re
 
 from ogd.reporting.cells import Entry, Line, Tally
-from ogd.reporting.compare import Comparison
+from ogd.reporting.compare import ALONE, Comparison
 from ogd.reporting.judge import FORMULA, FORMULA_LATEX, MARKS, Mark
 from ogd.reporting.tables import Table, mean_std, signed
 
@@ -26,7 +26,8 @@ def lines(line: Line) -> list[tuple[str, list[Text]]]:
             (" / ".join(mark.name for mark in MARKS), [(counts(tally), None) for tally in line.tallies]),
             ("mean |d|", [(_rounded(tally.distance), None) for tally in line.tallies]),
         ]
-    texts: list[tuple[str, list[Text]]] = [("ours", [(ours(entry), None) for entry in line.entries])]
+    whose = ALONE if line.alone else "ours"
+    texts: list[tuple[str, list[Text]]] = [(whose, [(ours(entry), None) for entry in line.entries])]
     if line.published:
         texts.append(("paper", [(paper(entry), None) for entry in line.entries]))
         texts.append(("difference", [(difference(entry), entry.mark) for entry in line.entries]))
