@@ -1,6 +1,7 @@
-"""Redraw the documents' tables: between `<!-- ogd … -->` and `<!-- end -->` stands that command's output.
+"""Redraw the documents' tables, and the index of results/.
 
-`<!-- python docs/figures/NAME.py --show -->` is such a command too: what that script's `show()` prints.
+Between `<!-- ogd … -->` and `<!-- end -->` stands that command's output. `<!-- python docs/figures/NAME.py --show -->`
+is such a command too: what that script's `show()` prints.
 """
 
 import contextlib
@@ -11,7 +12,10 @@ import sys
 from pathlib import Path
 
 from ogd import cli
+from ogd.files import write_text
+from ogd.reporting.index import index
 
+RESULTS = Path(__file__).parents[1] / "results"
 MARKED = re.compile(r"<!-- ((?:ogd|python) [^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -45,6 +49,7 @@ def run(command: str) -> None:
 
 
 if __name__ == "__main__":
+    write_text(RESULTS / "README.md", index(RESULTS))
     for name in sys.argv[1:]:
         path = Path(name)
         path.write_text(redraw(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,14 +1,15 @@
 import gzip
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from ogd import data
+from ogd import catalogue, data
+from ogd.experiments import EXPERIMENTS
 
 torch.set_num_threads(1)
 os.environ.pop("OGD_DATA", None)
@@ -16,6 +17,16 @@ os.environ.pop("OGD_DATA", None)
 
 def idx(array: np.ndarray) -> bytes:
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """Forget after a test what it registered."""
+    before = [(registry, dict(registry)) for registry in (catalogue.METHODS, catalogue.BENCHMARKS, EXPERIMENTS)]
+    yield
+    for registry, entries in before:
+        registry.clear()
+        registry.update(entries)
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ import pytest
 from made_records import keep, made, make
 from ogd import cli
 from ogd.data import load
-from ogd.experiments import EXPERIMENTS
+from ogd.experiments import EXPERIMENTS, resolve
 from ogd.experiments.experiment import Cell
-from ogd.records import resolve
+from ogd.experiments.paper import INIT
 from ogd.records.speed import Ratio, write
 from ogd.reporting import cost, figures, formats, heatmaps
 from ogd.reporting.cells import Entry
@@ -157,8 +157,7 @@ def test_odd_names_are_escaped_in_every_form(few):
 def test_fewer_runs_are_said_wherever_they_are_shown(tmp_path):
     mnist = load("mnist")
     make(tmp_path, ["rotated"], full=True)
-    sgd = resolve("rotated", "sgd", mnist)
-    mtl = resolve("rotated", "mtl", mnist)
+    sgd, mtl = (resolve("rotated", method, mnist, init=INIT) for method in ("sgd", "mtl"))
     for request, runs in ((sgd, (1, 2, 3)), (mtl, range(5))):
         for run in runs:
             made(request, run).path(tmp_path).unlink()

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ogd.data import load
-from ogd.experiments import EXPERIMENTS, quick, register
+from ogd.experiments import EXPERIMENTS, quick, register, resolve
 from ogd.experiments.answers import Answer, Found
 from ogd.experiments.paper import COMPARED, REPLAY
 from ogd.experiments.reproduce import choose
-from ogd.records import RunRecord, resolve
+from ogd.records import RunRecord
 from ogd.records.speed import Ratio
 from ogd.reporting import compare, overview, speeds, table
 

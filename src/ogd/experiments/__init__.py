@@ -4,8 +4,9 @@ from ogd.experiments.beyond import BEYOND
 from ogd.experiments.experiment import Cell, Drawing, Experiment, Row, quick
 from ogd.experiments.paper import PAPER
 from ogd.experiments.registry import EXPERIMENTS, register
+from ogd.records import resolve
 
 for _experiment in (*PAPER, *BEYOND):
     register(_experiment)
 
-__all__ = ["EXPERIMENTS", "Cell", "Drawing", "Experiment", "Row", "quick", "register"]
+__all__ = ["EXPERIMENTS", "Cell", "Drawing", "Experiment", "Row", "quick", "register", "resolve"]

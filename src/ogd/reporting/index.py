@@ -1,0 +1,89 @@
+"""Which folder of records is what: its experiment and row, its method, its setting and how many runs."""
+
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+
+from ogd.catalogue import METHODS
+from ogd.data import load
+from ogd.experiments import EXPERIMENTS, quick
+from ogd.experiments.answers import requests_of
+from ogd.records import Request, read
+from ogd.records.request import HIDDEN
+from ogd.records.schedule import Schedule
+
+INTRODUCTION = """# Records
+
+Each folder holds the runs of one setting: `<benchmark>-<method>-<key>/run-<r>.json`, where the key is a digest of the
+setting. Only what differs from the defaults is listed. This page is generated from the records."""
+NAMED = ("benchmark", "method", "tasks", "angles", "partition", "options", "data", "data_sha256")  # told in other words
+
+
+def index(folder: Path) -> str:
+    """Return a Markdown page that says what every folder of records under `folder` is."""
+    asked = _asked()
+    tables: dict[bool, list[str]] = {True: [], False: []}
+    for path in sorted({path.parent for path in folder.glob("*/run-*.json")}):
+        runs = sorted(path.glob("run-*.json"))
+        request = read(runs[0]).request
+        uses = asked.get(request.key, [])
+        cells = [f"[{path.name}]({path.name})", METHODS[request.method].label, setting(request), str(len(runs))]
+        tables[bool(uses)].append(" | ".join([cells[0], *(["; ".join(uses)] if uses else []), *cells[1:]]))
+    parts = [INTRODUCTION]
+    if tables[True]:
+        parts += [
+            "## Of tables and figures",
+            _table("folder | experiment: row | method | setting | runs", tables[True]),
+        ]
+    if tables[False]:
+        parts += ["## Of other settings", _table("folder | method | setting | runs", tables[False])]
+    others = [file for file in folder.rglob("*.json") if not file.name.startswith("run-")]
+    if others:
+        names = ", ".join(f"`{file.relative_to(folder).as_posix()}`" for file in sorted(others))
+        parts += ["## Other files", f"{names}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def setting(request: Request) -> str:
+    """Say what a request asks beyond its method, as far as it differs from the defaults.
+
+    Examples:
+        >>> from ogd.experiments import resolve
+        >>> setting(resolve("rotated", "ogd", load(), angles=(0, 30), per_task=20, init="glorot"))
+        'rotated 0° 30°, init glorot, per_task 20'
+    """
+    tasks = f"{request.tasks} tasks"
+    if request.angles is not None or request.partition is not None:
+        tasks = ("/" if request.partition else " ").join(request.task_names)
+    usual = {field.name: field.default for field in (*fields(Request), *fields(Schedule))}
+    usual |= {"hidden": HIDDEN[request.model], "heads": "multi"}
+    said = {name: value for name, value in asdict(request).items() if name not in NAMED and value is not None}
+    options = {option.name: option.default for option in METHODS[request.method].options}
+    unusual = [(name, value) for name, value in said.items() if value != usual.get(name, MISSING)]
+    unusual += [(name, value) for name, value in request.options.items() if value != options.get(name)]
+    data = [] if request.data == "mnist" else [f"data {request.data}"]
+    return ", ".join([f"{request.benchmark} {tasks}", *data, *(f"{name} {_told(value)}" for name, value in unusual)])
+
+
+def _asked() -> dict[str, list[str]]:
+    """Return what asks for a setting, by its key: the experiments, in both profiles, and their rows."""
+    dataset = load("mnist")
+    asked: dict[str, dict[str, None]] = {}
+    for experiment in EXPERIMENTS.values():
+        for profile, mark in ((experiment, ""), (quick(experiment), " (quick)")):
+            for trained in profile.trained:
+                part = f", {trained.name}" if trained.name != experiment.name else ""
+                for row in trained.rows:
+                    for request in requests_of(row, dataset):
+                        name = f"{experiment.name}{part}{mark}: {row.label}".replace("|", r"\|")
+                        asked.setdefault(request.key, {})[name] = None
+    return {key: list(names) for key, names in asked.items()}
+
+
+def _told(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(_told, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _table(heads: str, rows: list[str]) -> str:
+    return "\n".join(f"| {row} |" for row in (heads, " | ".join("---" for _ in heads.split("|")), *rows))
