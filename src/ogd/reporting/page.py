@@ -106,7 +106,7 @@ def _unique(texts: Iterable[str]) -> list[str]:
 
 def _colour(colour: str) -> str:
     """Let what is drawn in ink follow the reader's scheme."""
-    return "currentColor" if colour == INK else colour
+    return "var(--ink)" if colour == INK else colour
 
 
 def _code(text: str) -> Markup:
