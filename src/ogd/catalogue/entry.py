@@ -3,16 +3,17 @@
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ogd.checks import check_name, check_whole, is_number
 
 Value = int | float | str
+V = TypeVar("V", bound=Value)
 Weight = Callable[[Mapping[str, Value], int], float]  # (options, finished tasks) → time of a step over SGD's
 
 
 @dataclass(frozen=True)
-class Option:
+class Option(Generic[V]):
     """An option of a method: an argument of its class, and an option of the command line.
 
     `tuned` has pairs (benchmark, value): the default there, chosen on validation data by `ogd tune`, which tries the
@@ -20,7 +21,7 @@ class Option:
     """
 
     name: str
-    default: Value
+    default: V
     help: str
     choices: tuple[str, ...] = ()
     tuned: tuple[tuple[str, float], ...] = ()
@@ -77,7 +78,7 @@ def _like_sgd(options: Mapping[str, Value], finished: int) -> float:
 class Method(Entry):
     """A method: its class, the options it takes, how it is drawn and roughly what a step of it costs."""
 
-    options: tuple[Option, ...] = ()
+    options: tuple[Option[Any], ...] = ()
     look: Look = Look("#757575")
     weight: Weight = _like_sgd
 
