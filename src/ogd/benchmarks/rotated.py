@@ -18,7 +18,9 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
     Output pixel p takes the value at c + R(p − c), c the centre and R the inverse rotation.
     """
     if images.ndim < 3 or not images.is_floating_point():
-        raise ValueError(f"images: must be (n, …, height, width) of floats, not {tuple(images.shape)} of {images.dtype}")
+        raise ValueError(
+            f"images: must be (n, …, height, width) of floats, not {tuple(images.shape)} of {images.dtype}"
+        )
     if not math.isfinite(degrees):
         raise ValueError(f"degrees: must be a finite number, not {degrees}")
     if degrees % 360 == 0:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks import Factored
+from ogd.memory.blocks import Block, Factored
 from ogd.memory.projection import coefficients, cutoff, whitener
 from ogd.memory.store import Piece, Store
 
@@ -35,6 +35,12 @@ class Projector:
     def nbytes(self) -> int:
         """Bytes beyond the stored gradients; each protection has its own copy of D, laid out for speed."""
         return self.W.nbytes + sum(block.D.nbytes for block, *_ in self._terms if isinstance(block, Factored))
+
+    def block(self, *names: str) -> Block:
+        """The block of these parameters, which must hold every row of G."""
+        which = [self.names.index(name) for name in names]
+        (found,) = [block for block, rows, those in self._terms if those == which and rows == slice(0, self.n)]
+        return found
 
     def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
         """From params, take Gᵀ K⁺ G u in place; `opposite` is −u."""

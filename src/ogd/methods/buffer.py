@@ -1,6 +1,6 @@
 """Examples of finished tasks that a method draws batches from: the one buffer of A-GEM, ER and DER++."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor

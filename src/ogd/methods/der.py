@@ -25,7 +25,9 @@ from ogd.models.stack import Stack
 
 
 class DER(Method):
-    """Keep `per_task` examples of each task with their logits; replay `replay_batch` per step; α is one, or one per run.
+    """Keep `per_task` examples of each task with their logits; replay `replay_batch` of them per step.
+
+    α is one number, or one per run.
 
     Examples:
         >>> DER(alpha=0.1).per_task

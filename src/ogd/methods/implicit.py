@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ogd.memory.blocks import Block, Factored
 from ogd.memory.projector import Projector
 from ogd.methods.constraint import Constraint
 from ogd.models.gradient import FactoredGradient
@@ -33,7 +34,7 @@ class Implicit(Constraint):
         self.model: StackedMLP = optimizer.model
         self.network = self
         self.optimizer, self.whiteners = optimizer, projector.W  # (R, rank, n)
-        self.blocks = projector.blocks(list(zip(*[iter(self.model.params)] * 2, strict=True)))  # one per layer
+        self.blocks = [_factored(projector.block(*names)) for names in self.model.names]  # one per layer
         self.alpha = torch.zeros(len(self.model.runs), projector.n, dtype=self.model.dtype)  # (R, n)
         self.velocity = torch.zeros_like(self.alpha)
         self.S: list[Tensor] = []  # one per layer, (R, B, n)
@@ -100,3 +101,8 @@ class Implicit(Constraint):
     def _fold(self, alpha: Tensor, into: Sequence[Tensor]) -> None:
         for i, block in enumerate(self.blocks):
             block.add_combination(into[2 * i : 2 * i + 2], alpha)
+
+
+def _factored(block: Block) -> Factored:
+    assert isinstance(block, Factored)
+    return block

@@ -5,6 +5,8 @@ logit (AVE) or every logit (ALL) of the task's head. They are the rows of G, and
 P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; store and projector are those of `ogd.Memory`.
 """
 
+from dataclasses import replace
+
 from ogd import catalogue
 from ogd.catalogue.methods import EVERY, OUTPUTS, PER_TASK
 from ogd.memory.projector import projector_of
@@ -59,7 +61,7 @@ class OGD(Method):
         batch = finished.draw(self.per_task // width)
         new, rows = model.output_gradients(batch, self.outputs, task.classes)
         shapes = {name: w.shape for name, w in model.params.items()}
-        self.store = self.store.grown([piece.at(len(self.store)) for piece in new], rows, shapes)
+        self.store = self.store.grown([replace(piece, start=len(self.store)) for piece in new], rows, shapes)
 
     def constraint(self, optimizer: Optimizer) -> Constraint:
         model = optimizer.model

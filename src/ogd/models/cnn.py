@@ -13,7 +13,7 @@ def cnn(shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: int = 1
         82082
     """
     if len(shape) != 3 or min(shape[1:]) < LEAST:
-        raise ValueError(f"model: a cnn takes images (channels, height, width) of {LEAST} × {LEAST} or more, not {shape}")
+        raise ValueError(f"model: a cnn takes images (channels, height, width) from {LEAST} × {LEAST} on, not {shape}")
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),

@@ -5,7 +5,7 @@ pass is written by hand, because the gradient of a batch is wanted as its factor
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -21,7 +21,6 @@ from ogd.models.initial import Heads, linear
 from ogd.models.stack import Stack, numbered
 
 PAPER = (784, 100, 100, 10)
-KINDS = ("weight", "bias")
 
 Layers = Sequence[tuple[Tensor, Tensor]]  # weight (R, out, in) and bias (R, out) of each
 Shift = Callable[[int, Tensor, Tensor], None]  # (layer, its input, its output): changes the output in place
@@ -70,8 +69,9 @@ class StackedMLP(nn.Module, Stack):
 
     def _list_layers(self) -> None:
         self.layers = list(zip(self.weights, self.biases, strict=True))  # a ParameterList is slow to walk
-        named = [(f"{2 * i}.{kind}", w) for i, layer in enumerate(self.layers) for kind, w in zip(KINDS, layer, strict=True)]
-        self.params = dict(named)
+        self.names = [(f"{2 * i}.weight", f"{2 * i}.bias") for i in range(len(self.layers))]  # as in `module(run)`
+        named = [zip(names, layer, strict=True) for names, layer in zip(self.names, self.layers, strict=True)]
+        self.params = dict(chain.from_iterable(named))
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Load weights as any module does; with `assign=True` the parameters are new ones."""
@@ -129,9 +129,8 @@ class StackedMLP(nn.Module, Stack):
             tape = [a.repeat_interleave(len(head), 1) for a in tape]
             delta = torch.eye(self.outputs, dtype=z.dtype)[head].repeat(z.shape[1], 1)
             delta = delta.expand(len(z), -1, -1).contiguous()
-        names = list(zip(*[iter(self.params)] * 2, strict=True))  # (weight, bias) of each layer
         pairs = self.backward(tape, delta).pairs
-        return [Piece(name, Factored(a, d)) for name, (a, d) in zip(names, pairs, strict=True)], delta.shape[1]
+        return [Piece(names, Factored(a, d)) for names, (a, d) in zip(self.names, pairs, strict=True)], delta.shape[1]
 
     def module(self, run: int) -> nn.Sequential:
         """Return one run as an ordinary module, a copy."""

@@ -14,7 +14,8 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from ogd import catalogue, memory, seeds
 from ogd.benchmarks.batch import Batch, in_order
 from ogd.checks import check_name
-from ogd.memory.store import Piece, stacked
+from ogd.memory.stacking import stacked
+from ogd.memory.store import Piece
 from ogd.models.gradient import DenseGradient
 from ogd.models.initial import Heads, draw_again
 from ogd.models.stack import Stack, numbered
@@ -127,11 +128,13 @@ def check_module(module: nn.Module) -> None:
     """Raise a ValueError for what a stack cannot compute: examples that depend on one another, and chance."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"model: must be an nn.Module, not {type(module).__name__}")
+    if not any(True for _ in module.parameters()):
+        raise ValueError("model: has no parameters to train")
     for name, part in module.named_modules():
         if getattr(part, "track_running_stats", False) or isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise ValueError(
-                f"model: {name or type(part).__name__} keeps batch statistics, which couple the examples of a batch and "
-                "change outside of any optimizer; use GroupNorm or LayerNorm"
+                f"model: {name or type(part).__name__} keeps batch statistics, which couple the examples of a batch "
+                "and change outside of any optimizer; use GroupNorm or LayerNorm"
             )
         if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
             raise ValueError(

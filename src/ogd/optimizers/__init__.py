@@ -1,4 +1,4 @@
-"""How a stack moves: the optimizers of `torch.optim` for R runs at once, each as there, bit for bit but for rounding."""
+"""How a stack moves: optimizers of `torch.optim` for R runs at once, equal to the originals but for rounding."""
 
 from ogd.models.stack import Stack
 from ogd.optimizers.adam import Adam
