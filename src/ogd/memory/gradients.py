@@ -23,8 +23,8 @@ from ogd.memory.graph import check_visible, uses_of
 from ogd.memory.layers import rule_of
 from ogd.memory.outputs import Chosen, Outputs, check_labels
 from ogd.memory.per_example import CHUNK_BYTES, per_example
+from ogd.memory.preserving import preserving
 from ogd.memory.store import Piece, appended
-from ogd.memory.undisturbed import undisturbed
 
 Params = Mapping[str, Tensor]
 CHUNK_MOST = 256
@@ -75,7 +75,7 @@ def gather(
     device = next(iter(params.values())).device
     pieces: list[Piece] = []
     n = start
-    with undisturbed(chosen.model):
+    with preserving(chosen.model):
         for batch in batches:
             x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
             check_labels(y, chosen.outputs, chosen.classes)

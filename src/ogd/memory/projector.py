@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Factored
-from ogd.memory.projection import coefficients, cutoff, whitener
+from ogd.memory.pseudo_inverse import coefficients, cutoff, whitener
 from ogd.memory.store import Piece, Store
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Block
-from ogd.memory.projection import cutoff, extend, whitener
+from ogd.memory.pseudo_inverse import cutoff, extend, whitener
 
 Shapes = Mapping[str, torch.Size]
 

@@ -12,7 +12,7 @@ from ogd import catalogue
 from ogd.benchmarks import Task
 from ogd.benchmarks.batch import Batch, examples
 from ogd.memory.blocks import Factored
-from ogd.memory.projection import cutoff, extend, whitener
+from ogd.memory.pseudo_inverse import cutoff, extend, whitener
 from ogd.methods.method import Method, Network
 from ogd.methods.projecting import Explicit, Implicit
 from ogd.models import StackedMLP

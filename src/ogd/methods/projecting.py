@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Factored
-from ogd.memory.projection import coefficients
+from ogd.memory.pseudo_inverse import coefficients
 from ogd.models import Factors, StackedMLP
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogd.memory.projection import coefficients, cutoff, extend, whitener
+from ogd.memory.pseudo_inverse import coefficients, cutoff, extend, whitener
 from reference import gram_schmidt, project_dense, project_out
 
 N = 6
@@ -46,7 +46,7 @@ def project(G: Tensor, u: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", RANKS)
-def test_projection(kind: str) -> None:
+def test_it_makes_P_a_projection(kind: str) -> None:
     G = matrix(kind)
     u = torch.randn(9, dtype=torch.float64)
     Pu = project(G, u)

@@ -1,4 +1,4 @@
-"""K → coefficients: the linear algebra of the projection, as pure functions.
+"""The pseudo-inverse K⁺ of the Gram matrix, as W with K⁺ = Wᵀ W, and the coefficients it gives: pure functions.
 
     K = G Gᵀ                     (..., n, n), float64
     P = I − Gᵀ K⁺ G              the projection onto what may still change
