@@ -1,4 +1,4 @@
-"""What is remembered and how it protects: the heart of ogd. Imports nothing else of ours."""
+"""What is remembered and how it protects: the heart of ogd. Of ours it imports only `ogd.files` and `ogd.checks`."""
 
 from ogd.memory.blocks import Block, Dense, Factored
 from ogd.memory.budget import BudgetExceeded

@@ -63,8 +63,9 @@ class Memory:
         chunk_size: int | None = None,
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
-        self.model, self.per_task, self.chunk_size = model, per_task, chunk_size
-        self.outputs, self.logits = outputs, logits
+        self.model, self.outputs, self.logits = model, outputs, logits
+        self.per_task = None if per_task is None else int(per_task)
+        self.chunk_size = None if chunk_size is None else int(chunk_size)
         self.budget = Budget.parse(budget)
         self.parameters = Parameters(model, params)
         self.store = Store()
