@@ -122,6 +122,20 @@ def test_tasks_add_up_and_only_new_rows_of_K_are_computed(monkeypatch: pytest.Mo
     torch.testing.assert_close(memory.store.gram(memory.store.shapes), rows(memory) @ rows(memory).mT)
 
 
+def test_the_rank_is_computed_once_per_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ogd.memory import store
+
+    computed = []
+    original = store.rank
+    monkeypatch.setattr(store, "rank", lambda K, rtol: computed.append(len(K)) or original(K, rtol))
+    model, x, y = make("mlp")
+    memory = Memory(model)
+    for _ in range(2):
+        memory.remember((x, y))
+        assert [memory.rank, memory.rank] == [6, 6]
+    assert computed == [6, 12]
+
+
 def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:
     torch.manual_seed(0)
     model = nn.Linear(9, 11).double()

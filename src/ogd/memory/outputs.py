@@ -18,7 +18,7 @@ class Chosen(nn.Module):
         self.model = model
         self.outputs = outputs
         self.logits = logits
-        self.classes = None if classes is None else list(classes)
+        self.classes = None if classes is None else [int(c) for c in classes]
 
     def forward(self, x: Any, y: Any) -> Tensor:
         return self.choose(self.scores(x), y)
@@ -37,7 +37,7 @@ class Chosen(nn.Module):
             return f.unsqueeze(1) if f.ndim == 1 else f
         if self.outputs == "true":
             return f.gather(1, y.long().unsqueeze(1))
-        f = f.unsqueeze(1) if f.ndim == 1 else f  # (B,): one output an example
+        f = f.unsqueeze(1) if f.ndim == 1 else f  # (B,): one output per example
         f = f if self.classes is None else f[:, self.classes]
         return f.mean(1, keepdim=True) if self.outputs == "mean" else f
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Block
-from ogd.memory.projection import cutoff, extend, whitener
+from ogd.memory.pseudo_inverse import cutoff, extend, rank
 
 Shapes = Mapping[str, torch.Size]
 
@@ -105,10 +106,10 @@ class Store:
     def nbytes(self) -> int:
         return sum(piece.block.nbytes for piece in self.pieces)
 
-    @property
+    @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
         """The number of independent rows; in a stack that of the run which has most."""
-        return whitener(self.gram(self.shapes), cutoff(len(self), torch.float64)).shape[-2]
+        return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
 
     def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes) -> "Store":
         """This store and another task; K of the old rows is kept."""
