@@ -5,13 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-<<<<<<< HEAD
 from ogd.memory.blocks import Block, Factored
-from ogd.memory.projection import coefficients, cutoff, whitener
-=======
-from ogd.memory.blocks import Factored
 from ogd.memory.pseudo_inverse import coefficients, cutoff, whitener
->>>>>>> memory
 from ogd.memory.store import Piece, Store
 
 
