@@ -118,7 +118,7 @@ def test_tasks_add_up_and_only_new_rows_of_K_are_computed(monkeypatch: pytest.Mo
         _ = memory.rank
     assert memory.tasks == (16, 4, 16)
     assert computed == [16, 4, 16]
-    assert len(memory.store.pieces) == 3  # one a layer, whatever the number of tasks
+    assert len(memory.store.pieces) == 3  # one per layer, whatever the number of tasks
     torch.testing.assert_close(memory.store.gram(memory.store.shapes), rows(memory) @ rows(memory).mT)
 
 

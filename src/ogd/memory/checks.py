@@ -16,7 +16,7 @@ def check_options(model: object, per_task: object, outputs: object, logits: obje
             raise ValueError(f"{name} must be a whole number, 1 or more, or None, not {value!r}")
     if not (callable(outputs) or outputs in ("true", "mean", "all")):
         raise ValueError(
-            f'outputs must be "true", "mean", "all" or a function (logits, y) → (B,) or (B, k), not {outputs!r}'
+            f'outputs must be "true", "mean", "all" or a function (z, y) → (B,) or (B, k), not {outputs!r}'
         )
     _check_logits(logits)
 

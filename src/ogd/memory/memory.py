@@ -1,4 +1,4 @@
-"""class Memory: what a model must not forget, and the door to everything in this room."""
+"""class Memory: what a model must not forget, and how training is kept from forgetting it."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,9 +41,11 @@ class Memory:
     Args:
         model: any module. Its parameters are protected by name.
         per_task: how many examples of a task are remembered, drawn uniformly; None for all that are given.
+            Each takes one direction per output that is kept.
         outputs: which outputs of an example are kept: "true" (the logit of its label, OGD-GTL), "mean" (the
-            mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function (logits, y) → (B,) or (B, k).
-        logits: a function (model, x) → logits, where model(x) is not them.
+            mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function of the logits z (B, C) and the
+            labels, (z, y) → (B,) or (B, k).
+        logits: a function (model, x) → z that computes the logits; None: they are model(x).
         params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
             that are trainable, also those added to the model later. One that is frozen while a task is
             remembered is left out of it, and moves freely for that task if it is trained later.
@@ -120,9 +122,9 @@ class Memory:
 
         Args:
             data: a DataLoader, a Dataset or tensors (x, y); x may be a tuple, list or dict of tensors.
-            classes: the task's logits in a model of several heads: "mean" and "all" take only these, and
-                labels must be among them.
-            logits: a function (model, x) → logits for this task, in place of the memory's own.
+            classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
+                and for "true" the labels must be among them.
+            logits: a function (model, x) → z for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
         check_task(classes, logits, generator)

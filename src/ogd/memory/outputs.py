@@ -33,7 +33,7 @@ class Chosen(nn.Module):
         if callable(self.outputs):
             f = self.outputs(f, y)
             if not isinstance(f, Tensor):
-                raise TypeError(f"outputs returned {type(f).__name__}: it must be a function (logits, y) → tensor")
+                raise TypeError(f"outputs returned {type(f).__name__}: it must be a function (z, y) → tensor")
             return f.unsqueeze(1) if f.ndim == 1 else f
         if self.outputs == "true":
             return f.gather(1, y.long().unsqueeze(1))
