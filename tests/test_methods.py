@@ -21,7 +21,8 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
 @pytest.mark.parametrize(("model", "method", "kind", "options"), [
     *(("mlp", *case) for case in CASES),
-    *(("cnn", *case) for case in CASES if case[2].get("projection") != "implicit"),
+    *(("cnn", *case) for case in CASES if case[0] != "ogd"),
+    *(("cnn", "ogd", methods.OGD, {"per_task": 10, "outputs": outputs}) for outputs in ("true", "mean", "all")),
 ])  # fmt: skip
 def test_the_loop_equals_a_naive_one(tiny, monkeypatch, name, model, method, kind, options, optimizer):
     if optimizer == "adam" and options.get("projection") == "implicit":

@@ -70,4 +70,5 @@ def distance_gradient(z: Tensor, batch: Stored) -> Tensor:
     assert batch.z is not None
     assert batch.head is not None
     inside = batch.head.isfinite()
-    return torch.where(inside, z - batch.z, 0) * (2 / (z.shape[1] * inside.sum(-1, keepdim=True)))
+    C = inside.sum(-1, keepdim=True).to(z.dtype)
+    return torch.where(inside, z - batch.z, 0) * (2 / (z.shape[1] * C))

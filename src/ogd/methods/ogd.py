@@ -62,6 +62,7 @@ class OGD(Method):
         new, rows = model.output_gradients(batch, self.outputs, task.classes)
         shapes = {name: w.shape for name, w in model.params.items()}
         self.store = self.store.grown([replace(piece, start=len(self.store)) for piece in new], rows, shapes)
+        self.store.gram(shapes)  # task by task, so that a training taken up again has the same bits
 
     def constraint(self, optimizer: Optimizer) -> Constraint:
         model = optimizer.model

@@ -128,8 +128,6 @@ def check_module(module: nn.Module) -> None:
     """Raise a ValueError for what a stack cannot compute: examples that depend on one another, and chance."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"model: must be an nn.Module, not {type(module).__name__}")
-    if not any(True for _ in module.parameters()):
-        raise ValueError("model: has no parameters to train")
     for name, part in module.named_modules():
         if getattr(part, "track_running_stats", False) or isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise ValueError(
@@ -141,6 +139,8 @@ def check_module(module: nn.Module) -> None:
                 f"model: {name or type(part).__name__} draws at random while training, and a run must draw from "
                 "(seed, run) alone; leave dropout out, or set p=0"
             )
+    if not any(True for _ in module.parameters()):
+        raise ValueError("model: has no parameters to train")
 
 
 def _told(z: object) -> str:
