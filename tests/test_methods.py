@@ -42,7 +42,7 @@ def test_the_loop_equals_a_naive_one(tiny, monkeypatch, name, model, method, kin
 def test_implicit_projection_is_refused_where_it_would_be_wrong(tiny):
     method = methods.OGD(per_task=20, projection="implicit")
     for options in ({"optimizer": "adam", "lr": 0.01}, {"kind": "cnn"}):
-        with pytest.raises(ValueError, match="projection: 'implicit' needs a StackedMLP, the optimizer sgd"):
+        with pytest.raises(ValueError, match="projection: 'implicit' needs a StackedMLP and the optimizer sgd"):
             fit(make("rotated", tiny), method, **options)
     fit(make("rotated", tiny), methods.OGD(per_task=20), optimizer="adam", lr=0.01)
 

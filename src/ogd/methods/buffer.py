@@ -32,7 +32,8 @@ class Buffer:
     def __init__(self, per_task: int, batch: int, *, outputs: bool = False) -> None:
         self.per_task, self.batch, self.outputs = per_task, batch, outputs
         self.stored: Stored | None = None
-        self.tasks, self.began, self.seed, self.runs = 0, 0, 0, ()
+        self.tasks, self.began, self.seed = 0, 0, 0
+        self.runs: tuple[int, ...] = ()
         self._block = -1
         self._index = torch.empty(0)  # (R, BLOCK, batch)
 
@@ -63,10 +64,9 @@ class Buffer:
             self._block = block
         index = self._index[:, at]  # (R, B)
         rows = torch.arange(len(index))[:, None]
-        parts = (self.stored.x, self.stored.target, self.stored.head, self.stored.z)
-        return Stored(*(None if part is None else part[rows, index] for part in parts))
+        return Stored(**{name: None if t is None else t[rows, index] for name, t in vars(self.stored).items()})
 
 
 def _joined(one: Stored, other: Stored) -> Stored:
-    pairs = zip(vars(one).values(), vars(other).values(), strict=True)
-    return Stored(*(None if a is None else torch.cat([a, b], 1) for a, b in pairs))
+    later = vars(other)
+    return Stored(**{name: None if t is None else torch.cat([t, later[name]], 1) for name, t in vars(one).items()})

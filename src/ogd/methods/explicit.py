@@ -5,7 +5,6 @@ projection: w ← anchor + P (w − anchor).
 """
 
 import copy
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -46,5 +45,5 @@ class Explicit(Constraint):
             self.projector.remove(self._of(copied), torch._foreach_sub(self.anchor, self.params))
         return copied
 
-    def _of(self, model: Stack) -> Sequence[Tensor]:
+    def _of(self, model: Stack) -> list[Tensor]:
         return [model.params[name] for name in self.projector.names]

@@ -69,9 +69,10 @@ class OGD(Method):
         projector = projector_of(self.store, {name: w.detach() for name, w in model.params.items()})
         if projector is None:
             return Constraint(model)
-        can = isinstance(model, StackedMLP) and isinstance(optimizer, SGD) and self.every == 1
-        if self.projection == "implicit" and not can:
-            raise ValueError("projection: 'implicit' needs a StackedMLP, the optimizer sgd and every=1; use 'explicit'")
-        if can and self.projection != "explicit":
+        if self.projection == "explicit" or self.every > 1:
+            return Explicit(optimizer, projector, self.every)
+        if isinstance(model, StackedMLP) and isinstance(optimizer, SGD):
             return Implicit(optimizer, projector)
+        if self.projection == "implicit":
+            raise ValueError("projection: 'implicit' needs a StackedMLP and the optimizer sgd; use 'explicit'")
         return Explicit(optimizer, projector, self.every)

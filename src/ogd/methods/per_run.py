@@ -14,7 +14,7 @@ def per_run(option: Option[float], given: float | Sequence[float]) -> tuple[floa
     values = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
     for value in values:
         option.check(value)
-    return tuple(map(float, values))  # type: ignore[arg-type]
+    return tuple(map(float, values))
 
 
 def of_stack(option: Option[float], values: tuple[float, ...], model: Stack) -> Tensor:

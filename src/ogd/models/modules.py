@@ -6,6 +6,7 @@ a CPU, and refuse modules with control flow; this way a run has the same bits wh
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from ogd import catalogue, memory, seeds
 from ogd.benchmarks.batch import Batch, in_order
 from ogd.checks import check_name
+from ogd.memory.outputs import Outputs
 from ogd.memory.stacking import stacked
 from ogd.memory.store import Piece
 from ogd.models.gradient import DenseGradient
@@ -102,7 +104,7 @@ class StackedModules(Stack):
         found = []
         for r, run in enumerate(self.runs):
             x, y = batch.x[r].to(self.dtype), batch.target[r].argmax(-1)
-            pieces, rows = memory.output_gradients(self.module(run), x, y, outputs=outputs, classes=classes)
+            pieces, rows = memory.output_gradients(self.module(run), x, y, outputs=cast(Outputs, outputs), classes=classes)
             found.append(pieces)
         return stacked(found), rows
 
