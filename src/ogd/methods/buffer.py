@@ -1,6 +1,7 @@
 """Examples of finished tasks that a method draws batches from: the one buffer of A-GEM, ER and DER++."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +18,10 @@ class Stored(Batch):
     """Stored examples with the logits `z` (R, B, C) that the model had for them at the end of their task."""
 
     z: Tensor | None = None
+
+    def each(self, change: Callable[[Tensor, str], Tensor]) -> "Stored":
+        """Return the same with every tensor changed, given it and its name."""
+        return replace(self, **{name: change(t, name) for name, t in vars(self).items() if t is not None})
 
 
 class Buffer:
@@ -49,7 +54,7 @@ class Buffer:
         if self.stored is None:
             self.stored, self.began = new, finished.step
         else:
-            self.stored = _joined(self.stored, new)
+            self.stored = self.stored.each(lambda old, name: torch.cat([old, getattr(new, name)], 1))
         self.tasks, self.seed, self.runs = finished.number, finished.seed, finished.model.runs
         self._block = -1  # what was drawn from a smaller buffer is out of date
 
@@ -64,9 +69,4 @@ class Buffer:
             self._block = block
         index = self._index[:, at]  # (R, B)
         rows = torch.arange(len(index))[:, None]
-        return Stored(**{name: None if t is None else t[rows, index] for name, t in vars(self.stored).items()})
-
-
-def _joined(one: Stored, other: Stored) -> Stored:
-    later = vars(other)
-    return Stored(**{name: None if t is None else torch.cat([t, later[name]], 1) for name, t in vars(one).items()})
+        return self.stored.each(lambda t, _: t[rows, index])
