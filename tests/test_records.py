@@ -9,7 +9,8 @@ import pytest
 
 import naive_lab
 from ogd import files, records
-from ogd.records import Curve, RunRecord, resolve
+from ogd.experiments import resolve
+from ogd.records import Curve, RunRecord
 from ogd.records.record import environment
 
 

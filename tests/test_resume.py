@@ -9,8 +9,7 @@ import time
 import pytest
 
 from ogd import cli
-from ogd.experiments import crew, plan
-from ogd.records import resolve
+from ogd.experiments import crew, plan, resolve
 from ogd.records.request import from_json
 from ogd.training import checkpoint
 from test_checkpoint import Killed

@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ogd import catalogue
 
@@ -90,9 +90,9 @@ def add_schedule(sub: Parser, runs: int) -> argparse._ArgumentGroup:
     return how
 
 
-def method_options() -> dict[catalogue.Option, list[str]]:
+def method_options() -> dict[catalogue.Option[Any], list[str]]:
     """Return every option that some method takes, and which methods do."""
-    options: dict[catalogue.Option, list[str]] = {}
+    options: dict[catalogue.Option[Any], list[str]] = {}
     for name, entry in catalogue.METHODS.items():
         for option in entry.options:
             options.setdefault(option, []).append(name)

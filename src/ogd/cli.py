@@ -82,8 +82,7 @@ def parser() -> Parser:
 
 def run(options: argparse.Namespace) -> None:
     from ogd.data import load
-    from ogd.experiments import runner
-    from ogd.records import resolve
+    from ogd.experiments import resolve, runner
     from ogd.reporting import overview
 
     crew = crew_of(options)
@@ -169,8 +168,8 @@ def report(options: argparse.Namespace) -> None:
 
 def tune(options: argparse.Namespace) -> None:
     from ogd.data import load, validation
-    from ogd.experiments import runner
-    from ogd.records import resolve, tuning
+    from ogd.experiments import resolve, runner
+    from ogd.records import tuning
     from ogd.reporting import scores
 
     dataset = load(options.data)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ogd.catalogue.entry import Look, Method, Option, Value
+from ogd.catalogue.entry import Look, Method, Option, Value, Weight
 
 PER_TASK = Option("per_task", 200, "gradients (ogd) or examples kept of each finished task", formerly="storage")
 OUTPUTS = Option(
@@ -42,8 +42,17 @@ def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
     return 1.8 + n / 130 + 2 * (n / 900) ** 2
 
 
-def _after_the_first(weight: float):  # type: ignore[no-untyped-def]
+def _after_the_first(weight: float) -> Weight:
     return lambda options, finished: weight if finished else 1.0
+
+
+def _projection(options: Mapping[str, Value], optimizer: str) -> dict[str, Value]:
+    """How OGD projects: implicitly wherever that is exact, which takes plain SGD and a projection every step."""
+    every = options.get("every", EVERY.default)
+    reason = f"every {every}" if every != 1 else f"optimizer {optimizer!r}" if optimizer != "sgd" else ""
+    if reason and options.get("projection") == "implicit":
+        raise ValueError(f"projection: 'implicit' projects every step of sgd; {reason} needs 'explicit'")
+    return {"projection": "explicit"} if reason else {}
 
 
 METHODS = {
@@ -62,6 +71,7 @@ METHODS = {
         (PER_TASK, OUTPUTS, PROJECTION, EVERY),
         Look(BLUE, "o", "-"),
         _ogd_weight,
+        _projection,
     ),
     "agem": Method(
         "A-GEM",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ogd import files, records
+from ogd.benchmarks.rules import rules_of
 from ogd.checks import check_whole
 from ogd.data import Dataset
 from ogd.experiments import plan
@@ -93,7 +94,7 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
     if runs > MOST:
         raise ValueError(f"runs: must be at most {MOST:,}, not {runs:,}")
     for request in requests:
-        smallest = min(plan.sizes(request, dataset))
+        smallest = min(rules_of(request.benchmark).sizes(request, dataset))
         if request.batch_size > smallest:
             raise ValueError(
                 f"batch_size: {request.batch_size} is above the {smallest:,} training examples of the smallest task"
