@@ -39,7 +39,7 @@ BENCHMARKS = {
                 takes=str,
                 metavar="CLASSES",
             ),
-            Option("heads", "multi", "multi: one head per task; single: one softmax over all classes", HEADS),
+            Option("heads", "multi", "one head per task, or a single softmax over all classes", HEADS),
         ),
         "ogd.benchmarks.partition:SplitRules",
     ),

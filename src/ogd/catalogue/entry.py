@@ -32,7 +32,7 @@ class Option(Generic[V]):
     least: float | None = None  # of a number: 1 for a whole one and 0 for any other, unless said
     takes: type | None = None
     several: bool = False  # takes one value or more
-    metavar: str = "N"
+    metavar: str = ""  # how its value is shown in --help
     later: bool = False  # younger than its method's first records, which did what the default does
 
     @property
