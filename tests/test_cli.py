@@ -284,7 +284,7 @@ def test_reproduce_shows_the_paper_s_numbers_and_does_not_repeat_itself(tmp_path
     assert "88.2 ± 5.9" in out
     assert "quick profile" in out
     assert all(label in out for label in ("OGD", "A-GEM", "EWC", "SGD", "MTL"))
-    monkeypatch.setattr("ogd.experiments.crew.perform", None)
+    monkeypatch.setattr("ogd.experiments.dispatch.dispatch", None)
     assert run(capsys, *arguments)[1] == out
     assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 6
 

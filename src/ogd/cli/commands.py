@@ -13,7 +13,7 @@ from ogd.experiments import EXPERIMENTS, resolve
 from ogd.records.record import RunRecord, to_json
 
 if TYPE_CHECKING:
-    from ogd.experiments.backends import Crew
+    from ogd.experiments.backends import Backend
 
 
 def run(options: Namespace) -> None:
@@ -21,7 +21,7 @@ def run(options: Namespace) -> None:
     from ogd.experiments import runner
     from ogd.reporting import overview
 
-    crew = crew_of(options)
+    backend = backend_of(options)
     dataset = load(options.data)
     methods = list(dict.fromkeys(options.method))
     requests = [
@@ -29,7 +29,7 @@ def run(options: Namespace) -> None:
         for method, own in own_options(options, methods).items()
     ]
     runner.check(requests, options.runs, dataset)
-    outcome = runner.run([(request, options.runs) for request in requests], dataset, options.out, crew)
+    outcome = runner.run([(request, options.runs) for request in requests], dataset, options.out, backend)
     whole = [records for records in outcome.found if len(records) == options.runs]
     if options.json:
         show_json([record for records in outcome.found for record in records])
@@ -63,9 +63,9 @@ def reproduce(options: Namespace) -> None:
     from ogd.experiments import reproduce as reproduction
     from ogd.reporting import compare, table
 
-    crew = crew_of(options)
+    backend = backend_of(options)
     chosen = reproduction.choose(options.names, quickly=options.quick, runs=options.runs)
-    done, failures = reproduction.perform(chosen, load("mnist"), options.out, seed=options.seed, crew=crew)
+    done, failures = reproduction.reproduce(chosen, load("mnist"), options.out, seed=options.seed, backend=backend)
     if options.json:
         show_json([record for found in done for record in found.records()])
     else:
@@ -75,13 +75,13 @@ def reproduce(options: Namespace) -> None:
     complain(failures)
 
 
-def crew_of(options: Namespace) -> "Crew":
-    """Return who shall work, or raise a ValueError that says why it cannot."""
-    from ogd.experiments.backends import Crew
+def backend_of(options: Namespace) -> "Backend":
+    """Return where to run, or raise a ValueError that says why nothing can run there."""
+    from ogd.experiments.backends import Backend
 
-    crew = Crew(options.backend, options.address or None, options.jobs)
-    crew.check()
-    return crew
+    backend = Backend(options.backend, options.address or None, options.jobs)
+    backend.check()
+    return backend
 
 
 def complain(failures: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""One JSON file a run: what was asked, what came out, with what versions. docs/records.md describes the schema."""
+"""One JSON file per run: what was asked, what came out, with what versions. docs/records.md describes the schema."""
 
 import json
 import math
