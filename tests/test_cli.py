@@ -319,4 +319,4 @@ def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     (tmp_path / "speed.json").write_text('{"schema": 7}')
     code, _, err = run(capsys, "bench", "--show", tmp_path / "speed.json")
     assert (code, err.count("\n")) == (2, 1)
-    assert "it has schema 7" in err
+    assert "has schema 7, which this ogd" in err

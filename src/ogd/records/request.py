@@ -7,7 +7,7 @@ from typing import Any
 
 from ogd import catalogue
 from ogd.catalogue.entry import Value
-from ogd.checks import check_name
+from ogd.records.schema import Newer, check_fields, check_known
 
 Partition = tuple[tuple[int, ...], ...]
 HIDDEN = {"mlp": (100, 100), "cnn": (100,)}  # units of the hidden linear layers, by model
@@ -68,20 +68,25 @@ def digest(value: object) -> str:
 
 def from_json(value: Any) -> Request:
     """Read a request out of a record; raise a ValueError that says what is wrong with it."""
-    if not isinstance(value, dict):
-        raise ValueError("its request is not an object")
-    known = {field.name: field.default is MISSING for field in fields(Request)}
-    missing = [name for name, needed in known.items() if needed and name not in value]
-    if missing:
-        raise ValueError(f"its request lacks {', '.join(missing)}")
-    if unknown := sorted(set(value) - set(known)):
-        raise ValueError(
-            f"its request has {', '.join(unknown)}, which this version of ogd does not know; a newer one does"
-        )
-    check_name("its method", value["method"], catalogue.METHODS)
-    now = {option.formerly: option.name for option in catalogue.METHODS[value["method"]].options if option.formerly}
-    options = {now.get(name, name): part for name, part in dict(value["options"]).items()}
+    check_fields(value, Request, "its request")
+    for kind, known in (("benchmark", catalogue.BENCHMARKS), ("method", catalogue.METHODS)):
+        if value[kind] not in known:
+            raise Newer(f"the {kind} {value[kind]!r}", "load the plugin that has it (--plugin FILE.py), or upgrade ogd")
+    options = _options(value["method"], dict(value["options"]))
     return Request(**{name: _frozen(part) for name, part in {**value, "options": options}.items()})
+
+
+def _options(method: str, given: dict[str, Value]) -> dict[str, Value]:
+    """Return a method's options by today's names; one that is younger than the record is at its default."""
+    known = catalogue.METHODS[method].options
+    found = {}
+    for option in known:
+        names = [name for name in (option.name, option.formerly) if name in given]
+        if not names and not option.later:
+            raise ValueError(f"its request lacks the option {option.name}")
+        found[option.name] = given[names[0]] if names else option.default
+    check_known(given, {name for option in known for name in (option.name, option.formerly)}, "option", "its request")
+    return found
 
 
 def _frozen(value: Any) -> Any:
