@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from ogd.data import load
-from ogd.experiments import EXPERIMENTS, quick
-from ogd.records import Curve, RunRecord, resolve
+from ogd.experiments import EXPERIMENTS, quick, resolve
+from ogd.records import Curve, RunRecord
 from ogd.records.record import to_json
 
 KEPT = {"mtl": 0.99, "ogd": 0.96, "agem": 0.95, "ewc": 0.9, "sgd": 0.85}  # of an accuracy, a task later

@@ -7,8 +7,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from ogd import benchmarks
+from ogd.benchmarks import partition as partitions
 from ogd.benchmarks.batch import draw
-from ogd.records import partition as partitions
 
 
 @pytest.mark.parametrize("degrees", [10, -25, 40, 90, 180, 359.5])

@@ -37,7 +37,7 @@ def test_code_runs(path, tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_tables_are_drawn_from_the_records(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("ogd.experiments.crew.perform", None)  # nothing may be trained here
+    monkeypatch.setattr("ogd.experiments.dispatch.dispatch", None)  # nothing may be trained here
     text = path.read_text()
     assert refresh.redraw(text) == text, f"{path.name}: `make docs` redraws its tables"
 

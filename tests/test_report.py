@@ -14,9 +14,8 @@ import pytest
 from made_records import keep, made, make
 from ogd import cli
 from ogd.data import load
-from ogd.experiments import EXPERIMENTS
+from ogd.experiments import EXPERIMENTS, resolve
 from ogd.experiments.experiment import Cell
-from ogd.records import resolve
 from ogd.records.speed import Ratio, write
 from ogd.reporting import cost, figures, forms, heatmaps
 from ogd.reporting.choices import CHOICES

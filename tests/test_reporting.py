@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ogd.data import load
-from ogd.experiments import EXPERIMENTS, quick
+from ogd.experiments import EXPERIMENTS, quick, resolve
 from ogd.experiments.found import Answer, Found
 from ogd.experiments.paper import LABELS
 from ogd.experiments.reproduce import choose
-from ogd.records import RunRecord, resolve
+from ogd.records import RunRecord
 from ogd.records.speed import Ratio
 from ogd.reporting import compare, overview, speeds, table
 

@@ -3,7 +3,8 @@
 from ogd.experiments.experiment import Experiment, quick
 from ogd.experiments.ours import OURS
 from ogd.experiments.paper import PAPER
+from ogd.experiments.resolve import resolve
 
 EXPERIMENTS = {experiment.name: experiment for experiment in (*PAPER, *OURS)}
 
-__all__ = ["EXPERIMENTS", "Experiment", "quick"]
+__all__ = ["EXPERIMENTS", "Experiment", "quick", "resolve"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
-Setting = dict[str, Any]  # keyword arguments of ogd.records.resolve
+Setting = dict[str, Any]  # keyword arguments of ogd.experiments.resolve
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ogd.checks import check_name, check_whole
 from ogd.data import Dataset
 from ogd.experiments import EXPERIMENTS, quick, runner
-from ogd.experiments.backends import Crew
+from ogd.experiments.backends import Backend
 from ogd.experiments.experiment import Experiment
 from ogd.experiments.found import Answer, Found, requests_of
 
@@ -22,8 +22,8 @@ def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Exp
     return [replace(experiment, runs=runs or experiment.runs) for experiment in chosen]
 
 
-def perform(
-    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, crew: Crew | None = None
+def reproduce(
+    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, backend: Backend | None = None
 ) -> tuple[list[Found], list[str]]:
     """Run what is not recorded yet; return what there is of each experiment, and a line for each unit that failed."""
     asked = [[requests_of(row, dataset, seed) for row in experiment.rows] for experiment in experiments]
@@ -32,7 +32,7 @@ def perform(
         requests = [request for row in rows for request in row]
         runner.check(requests, experiment.runs, dataset)
         wanted += [(request, experiment.runs) for request in requests]
-    outcome = runner.run(wanted, dataset, out, crew)
+    outcome = runner.run(wanted, dataset, out, backend)
     records = iter(outcome.found)
     found = []
     for experiment, rows in zip(experiments, asked, strict=True):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ogd import catalogue, files
 from ogd.benchmarks import Benchmark
-from ogd.catalogue import Option
 from ogd.data import Dataset
 from ogd.experiments.unit import benchmark_of, schedule_of, stack_of
 from ogd.progress import Display
@@ -18,16 +17,14 @@ from ogd.records.tuning import Tuning
 from ogd.training import Checkpoint, History, first_task, train
 
 
-def tune(
-    request: Request, option: Option[float], grid: Sequence[float], runs: int, held_out: Dataset, out: Path
-) -> Tuning:
+def tune(request: Request, option: str, grid: Sequence[float], runs: int, held_out: Dataset, out: Path) -> Tuning:
     """Return the validation accuracy, averaged over the tasks after the last, of every value and at least so many runs.
 
     `held_out` is what `ogd.data.validation` returns: a sixth of the training examples to judge by, no test example. The
     record is written after every run. Runs that it has are not trained again, and what was killed goes on from its
     checkpoints.
     """
-    empty = Tuning(request, [float(value) for value in grid], [], option.name)
+    empty = Tuning(request, [float(value) for value in grid], [], option)
     files.sweep(out)
     scores = _recorded(empty, out)
     while len(scores) < runs:
@@ -37,11 +34,11 @@ def tune(
             row = _score(benchmark_of(request, held_out), empty, run, kept, display)
         meanwhile = _recorded(empty, out)  # by another process in this folder
         scores = meanwhile if len(meanwhile) > run else [*scores, row]
-        tuning.write(Tuning(request, empty.grid, scores, option.name), out)
+        tuning.write(Tuning(request, empty.grid, scores, option), out)
     for run in range(len(scores)):
         for checkpoint in _checkpoints(empty, run, out):
             checkpoint.path.unlink(missing_ok=True)
-    return Tuning(request, empty.grid, scores, option.name)
+    return Tuning(request, empty.grid, scores, option)
 
 
 def _recorded(asked: Tuning, out: Path) -> list[list[float | None]]:

@@ -68,8 +68,7 @@ def _curve(result: Result, r: int) -> Curve:
 
 def benchmark_of(request: Request, dataset: Dataset) -> Benchmark:
     """Make the benchmark that a request names."""
-    said = {name: getattr(request, name) for name in ("tasks", "angles", "partition", "heads", "seed")}
-    return _benchmark(request.benchmark, dataset, tuple(said.items()))
+    return _benchmark(request.benchmark, dataset, tuple(request.benchmark_arguments.items()))
 
 
 @lru_cache(maxsize=1)  # neighbouring requests mostly share it, and one takes up to 1 GB

@@ -104,7 +104,9 @@ class StackedModules(Stack):
         found = []
         for r, run in enumerate(self.runs):
             x, y = batch.x[r].to(self.dtype), batch.target[r].argmax(-1)
-            pieces, rows = memory.output_gradients(self.module(run), x, y, outputs=cast(Outputs, outputs), classes=classes)
+            pieces, rows = memory.output_gradients(
+                self.module(run), x, y, outputs=cast(Outputs, outputs), classes=classes
+            )
             found.append(pieces)
         return stacked(found), rows
 

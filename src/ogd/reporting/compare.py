@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
+from ogd.benchmarks import partition as partitions
 from ogd.experiments.experiment import Cell, Experiment
 from ogd.experiments.found import Answer, Found
 from ogd.experiments.ours import EVERY
 from ogd.records import average_accuracy, final_accuracy
-from ogd.records import partition as partitions
 from ogd.reporting.judge import Mark, judge
 from ogd.reporting.tables import matrices
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ogd import catalogue
+from ogd.benchmarks import partition as partitions
 from ogd.records import RunRecord
-from ogd.records import partition as partitions
 from ogd.reporting.compare import Comparison, Line
 from ogd.reporting.drawing import INK, LOOKS, MUTED, canvas, grid, legend, settle, styled
 

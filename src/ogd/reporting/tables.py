@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from ogd.benchmarks.rules import task_names
 from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
 from ogd.records.speed import Ratio
 from ogd.records.tuning import Tuning
@@ -80,7 +81,7 @@ def overview(answers: Sequence[list[RunRecord]]) -> Table:
         cells += [mean_std(100 * average_accuracy(a)), mean_std(100 * forgetting(a))]
         groups.append(((records[0].request.method, *cells),))
     caption = f"Accuracy (%) on each task after the last, mean ± sample std over {_runs(runs)}."
-    columns = ("method", *request.task_names, "average", "forgetting")
+    columns = ("method", *task_names(request), "average", "forgetting")
     return Table(f"{request.benchmark}, {request.tasks} tasks, {request.data}", caption, columns, tuple(groups))
 
 

@@ -1,4 +1,4 @@
-"""Units → their answers: whoever carries them out, with one display for all of them."""
+"""Units → their answers: sent out to workers, with one display for all of them."""
 
 import contextlib
 import os
@@ -13,11 +13,11 @@ from typing import Any
 
 from ogd.data import Dataset
 from ogd.experiments import unit as units
-from ogd.experiments.backends import Crew, Stream
+from ogd.experiments.backends import Backend, Stream
 from ogd.experiments.plan import Unit
 from ogd.progress import Display
 from ogd.records import RunRecord
-from ogd.training import Snapshot
+from ogd.training import History
 
 BEAT = 0.5  # seconds between two signs of life of a process
 TRIES = 3  # how often workers may fail before we give up
@@ -42,15 +42,15 @@ class Beacon:
                 self.path.write_text(f"{self.done / self.steps:.4f} {note}", encoding="utf-8")
 
 
-def perform(
-    firsts: Sequence[Unit], work: Sequence[Unit], dataset: Dataset, out: Path, crew: Crew
+def dispatch(
+    firsts: Sequence[Unit], work: Sequence[Unit], dataset: Dataset, out: Path, backend: Backend
 ) -> Iterator[tuple[Unit, list[RunRecord] | str]]:
     """Carry out all units and yield each with its records, or with what went wrong, in any order."""
     out = out.resolve()  # a worker may have another working directory
-    shared: dict[str, Snapshot | str] = {}
+    shared: dict[str, History | str] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        crew.at_work() as stream,
+        backend.start() as stream,
         _Watch([*firsts, *work], Path(folder)) as watch,
     ):
         calls = [(unit, dataset, out, watch.beacon(unit), os.getpid()) for unit in firsts]
@@ -85,14 +85,13 @@ def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple
             return
         except Exception as error:
             if tries == TRIES - 1:
-                raise RuntimeError(
-                    f"workers fail again and again: {_told(error)} The same command goes on; with fewer --jobs, perhaps"
-                ) from error
+                again = "run the same command again to resume, perhaps with fewer --jobs"
+                raise RuntimeError(f"workers failed {TRIES} times ({_in_one_line(error)}); {again}") from error
 
 
 def _carry_out(
-    unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int, first: Snapshot | None = None
-) -> tuple[Unit, list[RunRecord] | Snapshot | str]:
+    unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int, first: History | None = None
+) -> tuple[Unit, list[RunRecord] | History | str]:
     try:
         _follow(driver)
         report, kept = Beacon(beacon), _kept(out, beacon)
@@ -100,10 +99,10 @@ def _carry_out(
             return unit, units.first(unit, dataset, report, kept)
         return unit, list(units.perform(unit, dataset, report, kept, first))
     except Exception as error:  # whatever it is, the other units go on
-        return unit, _told(error)
+        return unit, _in_one_line(error)
 
 
-@cache  # once a process
+@cache  # once per process
 def _follow(driver: int) -> None:
     """Leave when the driver is killed: nobody waits for the answer, and checkpoints stay."""
 
@@ -122,7 +121,7 @@ def _kept(out: Path, beacon: Path) -> Path | None:
     return out if beacon.parent.is_dir() else None
 
 
-def _told(error: Exception) -> str:
+def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 

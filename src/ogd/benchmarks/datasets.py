@@ -1,4 +1,4 @@
-"""Your own: any sequence of torch Datasets or tensors."""
+"""A benchmark of your own data: any sequence of torch Datasets or tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -59,7 +59,7 @@ def _examples(source: Source, where: str) -> Examples:
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise ValueError(f"tasks: {where} data must be tensors or a Dataset, not {type(x).__name__}")
     if x.ndim < 2 or len(x) != len(y) or y.ndim != 1 or len(y) == 0:
-        raise ValueError(f"tasks: {where} data need one label an input, not {tuple(x.shape)} and {tuple(y.shape)}")
+        raise ValueError(f"tasks: {where} data need one label per input, not {tuple(x.shape)} and {tuple(y.shape)}")
     if y.is_floating_point() or int(y.min()) < 0:
         raise ValueError(f"tasks: {where} labels must be whole numbers from 0")
     x = x.detach().float()

@@ -1,4 +1,4 @@
-"""Permuted: a fixed random order of the pixels a task (Goodfellow et al., 2013; section 4.1 of the paper)."""
+"""Permuted: a fixed random order of the pixels per task (Goodfellow et al., 2013; section 4.1 of the paper)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ogd import data, seeds
+from ogd.benchmarks.rules import TASKS
 from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
 from ogd.checks import check_whole
 
@@ -23,7 +24,7 @@ class PermutedTask(Task):
         return torch.stack([torch.randperm(d, generator=seeds.generator(self.seed, r, purpose)) for r in runs])
 
 
-def permuted(tasks: int = 5, *, seed: int = 0, dataset: data.Dataset | None = None) -> Benchmark:
+def permuted(tasks: int = TASKS, *, seed: int = 0, dataset: data.Dataset | None = None) -> Benchmark:
     """Make Permuted MNIST: run r of task t sees x[:, π_rt], π_rt a permutation drawn from (seed, r, t).
 
     Examples:

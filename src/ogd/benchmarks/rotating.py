@@ -1,4 +1,4 @@
-"""Rotated: the images turned by a fixed angle a task (section 4.2 of the paper)."""
+"""Rotated: the images turned by a fixed angle per task (section 4.2 of the paper)."""
 
 import math
 from collections.abc import Sequence
@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ogd import data
+from ogd.benchmarks.angles import name, resolve_angles
 from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
-from ogd.records.request import resolve_angles
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -49,7 +49,7 @@ def rotated(
     y_train, y_test = labels(dataset.train_labels), labels(dataset.test_labels)
     made = [
         Task(
-            f"{angle:g}°",
+            name(angle),
             Examples(rotate(train, angle), y_train),
             Examples(rotate(test, angle), y_test),
         )
