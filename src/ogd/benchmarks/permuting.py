@@ -20,7 +20,7 @@ class PermutedTask(Task):
     seed: int = 0
 
     def columns(self, runs: Sequence[int]) -> Tensor:
-        d, purpose = self.train.x.shape[1], f"permutation/{self.number}"
+        d, purpose = self.train.x[0].numel(), f"permutation/{self.number}"
         return torch.stack([torch.randperm(d, generator=seeds.generator(self.seed, r, purpose)) for r in runs])
 
 
@@ -33,7 +33,7 @@ def permuted(tasks: int = TASKS, *, seed: int = 0, dataset: data.Dataset | None 
     """
     check_whole(1, tasks=tasks)
     dataset = dataset or data.load()
-    train = Examples(pixels(dataset.train_images).flatten(1), labels(dataset.train_labels))
-    test = Examples(pixels(dataset.test_images).flatten(1), labels(dataset.test_labels))
+    train = Examples(pixels(dataset.train_images), labels(dataset.train_labels))
+    test = Examples(pixels(dataset.test_images), labels(dataset.test_labels))
     made = [PermutedTask(f"task {t}", train, test, number=t, seed=seed) for t in range(1, tasks + 1)]
-    return Benchmark("permuted", tuple(made), train.x.shape[1], max(dataset.classes) + 1)
+    return Benchmark("permuted", tuple(made), max(dataset.classes) + 1)

@@ -26,12 +26,12 @@ def split(
     """
     dataset = dataset or data.load()
     dealt = resolve_partition(tasks, partition, heads, dataset.classes)
-    train = Examples(pixels(dataset.train_images).flatten(1), labels(dataset.train_labels))
-    test = Examples(pixels(dataset.test_images).flatten(1), labels(dataset.test_labels))
+    train = Examples(pixels(dataset.train_images), labels(dataset.train_labels))
+    test = Examples(pixels(dataset.test_images), labels(dataset.test_labels))
     made = [
         Task(name([part]), _only(train, part), _only(test, part), part if heads == "multi" else None) for part in dealt
     ]
-    return Benchmark("split", tuple(made), train.x.shape[1], max(dataset.classes) + 1)
+    return Benchmark("split", tuple(made), max(dataset.classes) + 1)
 
 
 def _only(examples: Examples, classes: tuple[int, ...]) -> Examples:

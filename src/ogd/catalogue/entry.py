@@ -10,7 +10,7 @@ from ogd.checks import check_name, check_whole, is_number
 Value = int | float | str
 V = TypeVar("V", bound=Value | None)
 Weight = Callable[[Mapping[str, Value], int], float]  # (options, finished tasks) → time of a step over SGD's
-Rule = Callable[[Mapping[str, Value], str], Mapping[str, Value]]  # (options given, optimizer) → what follows from them
+Rule = Callable[[Mapping[str, Value], str, str], Mapping[str, Value]]  # (options, optimizer, model) → what follows
 Target = str | Callable[..., Any]  # "module:attribute", or the object itself
 PLAIN_RULES = "ogd.benchmarks.rules:Rules"
 
@@ -109,7 +109,7 @@ def like_sgd(options: Mapping[str, Value], finished: int) -> float:
     return 1.0
 
 
-def as_given(options: Mapping[str, Value], optimizer: str) -> Mapping[str, Value]:
+def as_given(options: Mapping[str, Value], optimizer: str, model: str) -> Mapping[str, Value]:
     return {}
 
 

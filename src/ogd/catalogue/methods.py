@@ -52,13 +52,16 @@ def _after_the_first(weight: float) -> Weight:
     return lambda options, finished: weight if finished else 1.0
 
 
-def _projection(options: Mapping[str, Value], optimizer: str) -> dict[str, Value]:
-    """How OGD projects: implicitly wherever that is exact, which takes plain SGD and a projection every step."""
-    every = options.get("every", EVERY.default)
-    reason = f"every {every}" if every != 1 else f"optimizer {optimizer!r}" if optimizer != "sgd" else ""
-    if reason and options.get("projection") == "implicit":
-        raise ValueError(f"projection: 'implicit' projects every step of sgd; {reason} needs 'explicit'")
-    return {"projection": "explicit"} if reason else {}
+def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    """How OGD projects: implicitly wherever that is exact, which takes the perceptron, SGD and every step."""
+    asked = {"every": options.get("every", EVERY.default), "optimizer": optimizer, "model": model}
+    others = [f"{name} {asked[name]}" for name, needed in (("every", 1), ("optimizer", "sgd"), ("model", "mlp"))
+              if asked[name] != needed]  # fmt: skip
+    if others and options.get("projection") == "implicit":
+        raise ValueError(
+            f"projection: 'implicit' is for model mlp, optimizer sgd and every 1; {others[0]} needs 'explicit'"
+        )
+    return {"projection": "explicit"} if others else {}
 
 
 METHODS = {

@@ -19,7 +19,7 @@ from ogd.experiments.plan import Unit
 from ogd.plugins import load_plugin, loaded
 from ogd.progress import Display
 from ogd.records import RunRecord
-from ogd.training import Snapshot
+from ogd.training import History
 
 BEAT = 0.5  # seconds between two signs of life of a process
 TRIES = 3  # how often workers may fail before we give up
@@ -49,7 +49,7 @@ def dispatch(
 ) -> Iterator[tuple[Unit, list[RunRecord] | str]]:
     """Carry out all units and yield each with its records, or with what went wrong, in any order."""
     out = out.resolve()  # a worker may have another working directory
-    shared: dict[str, Snapshot | str] = {}
+    shared: dict[str, History | str] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         backend.start() as stream,
@@ -98,8 +98,8 @@ def _carry_out(
     beacon: Path,
     driver: int,
     plugins: Sequence[str],
-    first: Snapshot | None = None,
-) -> tuple[Unit, list[RunRecord] | Snapshot | str]:
+    first: History | None = None,
+) -> tuple[Unit, list[RunRecord] | History | str]:
     try:
         _follow(driver)
         _load(plugins, unit)

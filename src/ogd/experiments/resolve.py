@@ -50,7 +50,7 @@ def resolve(
         benchmark=benchmark,
         method=method,
         hidden=resolve_hidden(model, hidden),
-        options=resolve_options(method, benchmark, optimizer, options),
+        options=resolve_options(method, benchmark, optimizer, model, options),
         data=dataset.name,
         data_sha256=dataset.sha256,
         init=init,
@@ -73,11 +73,13 @@ def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(hidden)
 
 
-def resolve_options(method: str, benchmark: str, optimizer: str, given: Mapping[str, Value]) -> dict[str, Value]:
+def resolve_options(
+    method: str, benchmark: str, optimizer: str, model: str, given: Mapping[str, Value]
+) -> dict[str, Value]:
     """Return all of a method's own options, with defaults for those that are not given."""
     entry = catalogue.METHODS[method]
     catalogue.check_options(method, **given)
-    given = {**given, **entry.rule(given, optimizer)}
+    given = {**given, **entry.rule(given, optimizer, model)}
     return {option.name: option.value(given.get(option.name), benchmark) for option in entry.options}
 
 
