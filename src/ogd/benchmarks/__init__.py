@@ -3,6 +3,9 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ogd.catalogue import Option
+from ogd.catalogue import register_benchmark as register
+
 if TYPE_CHECKING:
     from ogd.benchmarks.datasets import from_datasets
     from ogd.benchmarks.permuting import permuted
@@ -14,10 +17,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Benchmark",
     "Examples",
+    "Option",
     "Rules",
     "Task",
     "from_datasets",
     "permuted",
+    "register",
     "rotate",
     "rotated",
     "split",

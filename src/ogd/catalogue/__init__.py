@@ -5,6 +5,7 @@ from typing import Any
 from ogd.catalogue.benchmarks import BENCHMARKS
 from ogd.catalogue.entry import Benchmark, Entry, Look, Method, Option, load
 from ogd.catalogue.methods import METHODS
+from ogd.catalogue.register import register_benchmark, register_method
 
 __all__ = [
     "BENCHMARKS",
@@ -21,6 +22,8 @@ __all__ = [
     "Option",
     "check_options",
     "load",
+    "register_benchmark",
+    "register_method",
 ]
 
 MODELS = {

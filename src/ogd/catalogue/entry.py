@@ -12,6 +12,7 @@ V = TypeVar("V", bound=Value | None)
 Weight = Callable[[Mapping[str, Value], int], float]  # (options, finished tasks) → time of a step over SGD's
 Rule = Callable[[Mapping[str, Value], str, str], Mapping[str, Value]]  # (options, optimizer, model) → what follows
 Target = str | Callable[..., Any]  # "module:attribute", or the object itself
+PLAIN_RULES = "ogd.benchmarks.rules:Rules"
 
 
 @dataclass(frozen=True)
@@ -134,4 +135,4 @@ class Benchmark(Entry):
     """
 
     settings: tuple[Option[Any], ...] = ()
-    rules: Target = "ogd.benchmarks.rules:Rules"
+    rules: Target = PLAIN_RULES

@@ -80,7 +80,7 @@ METHODS = {
         (PER_TASK, OUTPUTS, PROJECTION, EVERY),
         Look(BLUE, "o", "-"),
         _ogd_weight,
-        _projection,
+        rule=_projection,
     ),
     "agem": Method(
         "A-GEM",

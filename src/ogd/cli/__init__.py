@@ -5,11 +5,13 @@ import os
 import re
 import sys
 import warnings
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import NoReturn
 
 from ogd.cli.arguments import flag
-from ogd.cli.parser import fail, parser
+from ogd.cli.parser import fail, load_plugins, parser
+from ogd.plugins import load_plugin
 
 __all__ = ["main"]
 
@@ -19,12 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without “±” still shows the rest
-    options = parser().parse_args(arguments)
-    if options.command is None:
-        parser().print_help()
-        return
     warnings.formatwarning = lambda message, *_: f"ogd: {message}\n"
+    options = Namespace(resumes=False)
     try:
+        load_plugins(arguments)  # first, for the parser has the options of what they register
+        options = parser().parse_args(arguments)
+        for file in getattr(options, "plugin", []):  # those of an abbreviated --plugin
+            load_plugin(file)
         options.command(options)
     except (Exception, KeyboardInterrupt) as error:
         tell(error, resumes=options.resumes)

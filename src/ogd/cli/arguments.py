@@ -49,6 +49,7 @@ def add_run(sub: ArgumentParser) -> None:
     add_options(sub.add_argument_group("options of the methods"), method_options())
     add_backend(sub)
     add_output(sub)
+    add_plugin(sub)
 
 
 def add_reproduce(sub: ArgumentParser) -> None:
@@ -58,6 +59,7 @@ def add_reproduce(sub: ArgumentParser) -> None:
     add_seed(sub)
     add_backend(sub)
     add_output(sub)
+    add_plugin(sub)
 
 
 def add_report(sub: ArgumentParser) -> None:
@@ -66,6 +68,7 @@ def add_report(sub: ArgumentParser) -> None:
     )
     sub.add_argument("--out", type=Path, metavar="DIR", help="folder for the page and its files (default: DIR/report)")
     sub.add_argument("--open", action="store_true", help="open the page in a browser")
+    add_plugin(sub)
 
 
 def add_tune(sub: ArgumentParser) -> None:
@@ -77,10 +80,11 @@ def add_tune(sub: ArgumentParser) -> None:
     values = "; ".join(f"{name}: {' '.join(map(str, option.grid))}" for name, option in options.items())
     sub.add_argument("--grid", type=float, nargs="+", metavar="X", help=f"values to try (default: {values})")
     sub.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the record")
+    add_plugin(sub)
 
 
 def add_list(sub: ArgumentParser) -> None:
-    pass
+    add_plugin(sub)
 
 
 def add_bench(sub: ArgumentParser) -> None:
@@ -170,6 +174,16 @@ def add_output(sub: ArgumentParser) -> None:
     forms = group.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print the records as JSON instead of a table")
     forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+
+
+def add_plugin(sub: ArgumentParser) -> None:
+    sub.add_argument(
+        "--plugin",
+        metavar="FILE.py",
+        action="append",
+        default=[],
+        help="load methods, benchmarks and experiments of your own from a file; can be given several times",
+    )
 
 
 def _owners(taken: Mapping[str, tuple[Option[Any], ...]]) -> Owners:

@@ -3,9 +3,12 @@
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from ogd.cli import arguments, commands
+from ogd.cli.arguments import add_plugin
+from ogd.plugins import load_plugin
 from ogd.version import __version__
 
 COMMANDS = [
@@ -54,7 +57,7 @@ class Help(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
-        if not action.option_strings or any(default is none for none in (None, False, argparse.SUPPRESS)):
+        if not action.option_strings or default in (None, [], argparse.SUPPRESS) or default is False:
             return action.help
         return f"{action.help} (default: {' '.join(map(str, default)) if isinstance(default, list) else default})"
 
@@ -65,12 +68,20 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def load_plugins(arguments: Sequence[str] | None) -> None:
+    """Load the files that follow --plugin."""
+    early = Parser(add_help=False, allow_abbrev=False)
+    add_plugin(early)
+    for file in early.parse_known_args(arguments)[0].plugin:
+        load_plugin(file)
+
+
 def parser() -> Parser:
     """Return the parser of all commands, with the options of everything that is in the catalogue by now."""
     about = "Orthogonal Gradient Descent: learn new tasks without forgetting the old ones."
     top = Parser(prog="ogd", description=about, formatter_class=Help)
     top.add_argument("--version", action="version", version=f"ogd {__version__}")
-    top.set_defaults(command=None)
+    top.set_defaults(command=lambda _: top.print_help(), resumes=False)
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND")
     for name, add, command, summary in COMMANDS:
         sub = subparsers.add_parser(

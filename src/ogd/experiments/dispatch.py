@@ -11,10 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ogd import catalogue
 from ogd.data import Dataset
 from ogd.experiments import unit as units
 from ogd.experiments.backends import Backend, Stream
 from ogd.experiments.plan import Unit
+from ogd.plugins import load_plugin, loaded
 from ogd.progress import Display
 from ogd.records import RunRecord
 from ogd.training import History
@@ -53,7 +55,7 @@ def dispatch(
         backend.start() as stream,
         _Watch([*firsts, *work], Path(folder)) as watch,
     ):
-        calls = [(unit, dataset, out, watch.beacon(unit), os.getpid()) for unit in firsts]
+        calls = [(unit, dataset, out, watch.beacon(unit), os.getpid(), loaded()) for unit in firsts]
         for unit, answer in _answers(stream, _carry_out, calls):
             watch.finished.add(unit.key)
             shared[unit.first_key] = answer
@@ -64,7 +66,7 @@ def dispatch(
                 watch.finished.add(unit.key)
                 yield unit, f"in the first task, which methods share: {first}"
             else:
-                able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), first))
+                able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), loaded(), first))
         for unit, answer in _answers(stream, _carry_out, able):
             watch.finished.add(unit.key)
             yield unit, answer
@@ -90,16 +92,37 @@ def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple
 
 
 def _carry_out(
-    unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int, first: History | None = None
+    unit: Unit,
+    dataset: Dataset,
+    out: Path,
+    beacon: Path,
+    driver: int,
+    plugins: Sequence[str],
+    first: History | None = None,
 ) -> tuple[Unit, list[RunRecord] | History | str]:
     try:
         _follow(driver)
+        _load(plugins, unit)
         report, kept = Beacon(beacon), _kept(out, beacon)
         if unit.part == "first":
             return unit, units.first(unit, dataset, report, kept)
         return unit, list(units.perform(unit, dataset, report, kept, first))
     except Exception as error:  # whatever it is, the other units go on
         return unit, _in_one_line(error)
+
+
+def _load(plugins: Sequence[str], unit: Unit) -> None:
+    """Load what the driver has loaded. What it registered in its own script is known only where it runs itself."""
+    for file in plugins:
+        load_plugin(file)
+    benchmark, method = unit.request.benchmark, unit.request.method
+    unknown = [f"the benchmark {benchmark!r}"] if benchmark not in catalogue.BENCHMARKS else []
+    unknown += [f"the method {method!r}"] if method not in catalogue.METHODS else []
+    if unknown:
+        raise ValueError(
+            f"workers do not know {' and '.join(unknown)}: register it in a file of its own, and load that file with "
+            "ogd.load_plugin(path) or --plugin"
+        )
 
 
 @cache  # once per process
