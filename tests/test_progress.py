@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
+from ogd import progress
 from ogd.progress import Display
-from ogd.training import progress
 
 
 class Clock:
@@ -29,7 +29,7 @@ def test_plain_lines_have_the_time_left(clock, capsys):
             clock.now += 1
             display.advance(1, "task 1/2")
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "rotated sgd: task 1/2, 10%, 1:30 left"
+    assert lines[0] == "rotated sgd: task 1/2, 10%, 1.5 min left"
     assert len(lines) == 5
 
 

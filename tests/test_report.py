@@ -1,4 +1,4 @@
-"""`ogd report` without a browser: what it says of complete, incomplete and odd records, and in which forms."""
+"""`ogd report` without a browser: what it says of complete, incomplete and odd records, and in which formats."""
 
 import csv
 import io
@@ -17,11 +17,12 @@ from ogd.data import load
 from ogd.experiments import EXPERIMENTS, resolve
 from ogd.experiments.experiment import Cell
 from ogd.records.speed import Ratio, write
-from ogd.reporting import cost, figures, forms, heatmaps
+from ogd.reporting import cost, figures, formats, heatmaps
+from ogd.reporting.cells import Entry
 from ogd.reporting.choices import CHOICES
 from ogd.reporting.collect import collect
 from ogd.reporting.compare import Comparison
-from ogd.reporting.judge import judge
+from ogd.reporting.judge import RULE, judge
 from ogd.reporting.page import page, scores
 from ogd.reporting.report import comparisons
 
@@ -48,25 +49,33 @@ def few(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("mean", "std", "published", "verdict"),
+    ("mean", "error", "published", "verdict"),
     [
-        (90.0, 0.5, Cell(90.9, 0.1), "within"),
-        (90.0, 0.5, Cell(91.0, 0.1), "within"),  # exactly two of ours
-        (90.0, 0.1, Cell(91.0, 0.5), "within"),  # exactly two of the paper's
-        (90.0, 0.5, Cell(91.1, 0.1), "short"),
-        (90.0, 0.5, Cell(88.9, 0.1), "better"),
-        (60.1, 0.0, Cell(60.1 - 0.2, 0.1), "within"),  # whatever the last bit
-        (99.96, 0.0, Cell(100.0, 0.0), "within"),  # the paper's one decimal hides it
+        (90.0, 0.0, Cell(91.0, 0.5), "agrees"),  # exactly twice the paper's
+        (90.0, 0.5, Cell(91.0, 0.0), "agrees"),  # exactly twice ours
+        (90.0, 0.3, Cell(91.0, 0.4), "agrees"),  # exactly twice both together
+        (90.0, 0.3, Cell(91.1, 0.4), "short"),
+        (90.0, 0.3, Cell(88.9, 0.4), "better"),
+        (60.1, 0.0, Cell(60.1 - 0.2, 0.1), "agrees"),  # whatever the last bit
+        (99.96, 0.0, Cell(100.0, 0.0), "agrees"),  # the paper's one decimal hides it
         (99.94, 0.0, Cell(100.0, 0.0), "short"),
-        (90.0, math.nan, Cell(91.0, 0.5), "within"),  # a single run
+        (90.0, math.nan, Cell(91.0, 0.5), "agrees"),  # a single run
         (90.0, math.nan, Cell(91.1, 0.5), "short"),
         (90.0, 0.5, Cell(91.0, math.nan), None),  # an average, whose spread nobody knows
         (math.nan, math.nan, Cell(91.0, 0.5), None),  # not run
     ],
 )
-def test_marks(mean, std, published, verdict):
-    mark = judge(mean, std, published)
+def test_marks(mean, error, published, verdict):
+    mark = judge(mean, error, published)
     assert (mark and mark.name) == verdict
+
+
+def test_our_own_noise_widens_it_only_by_its_standard_error():
+    wild = (61.0, 65.0, 73.0, 81.0, 85.0)  # s = 10.2, s/√5 = 4.6
+    assert Entry(wild, 5, Cell(64.5, 1.0)).mark.name == "agrees"  # 8.5 of 9.3
+    assert Entry(wild, 5, Cell(63.0, 1.0)).mark.name == "better"  # 10, which is within 2 s
+    assert Entry(wild[:1], 5, Cell(63.1, 1.0)).mark.name == "short"
+    assert Entry((), 5, Cell(63.1, 1.0)).mark is None
 
 
 def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp_path, capsys):
@@ -76,28 +85,29 @@ def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp
     script = f"import sys; from ogd.cli import main; main({arguments!r}); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
-    assert len(files) == 1 + 4 * 2 + 4 * 3  # `every` and `lambda` share settings with `rotated`
+    assert len(files) == 1 + 4 * 2 + 5 * 3  # `every`, `lambda` and `init` share settings with `rotated`
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
 
 
 def test_latex_is_booktabs(few):
-    text = forms.latex(comparison(few, "rotated"))
+    text = formats.latex(comparison(few, "rotated"))
     for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\begin{tabular}{llrrrrrr}", r"\label{tab:ogd-rotated}"):
         assert rule in text
     body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
     rows = [line for line in body.splitlines() if line.endswith(r"\\")]
-    assert len(rows) == 1 + 5 * 3 + 1
+    assert len(rows) == 1 + 5 * 3 + 3
     assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {7}
     assert r"EWC, $\lambda$ = 1 & ours" in text
     assert r"62.9 $\pm$ 1.0" in text
-    assert not re.search(r"[λ°±×≈▲▽–]", text)
+    assert r", that is $|d| \le 2\sqrt{s^2/n + \sigma^2}$;" in text
+    assert not re.search(r"[λ°±×≈▲▽–√σ²≤]", text)
 
 
 def test_csv_has_a_line_a_cell_and_unrounded_numbers(few):
     table = comparison(few, "rotated")
-    lines = list(csv.DictReader(io.StringIO(forms.tidy(table))))
-    assert len(lines) == 6 * 6
+    lines = list(csv.DictReader(io.StringIO(formats.tidy(table))))
+    assert len(lines) == 8 * 6
     first = lines[0]
     assert (first["row"], first["column"], first["runs"], first["paper_mean"]) == ("MTL", "task 1", "2", "92.1")
     assert float(first["ours_mean"]) == pytest.approx(table.lines[0].entries[0].mean, rel=1e-5)
@@ -106,20 +116,38 @@ def test_csv_has_a_line_a_cell_and_unrounded_numbers(few):
 
 
 def test_markdown_has_the_marks_and_what_they_mean(few):
-    text = forms.table(comparison(few, "rotated")).markdown()
+    text = formats.table(comparison(few, "rotated")).markdown()
     assert text.startswith("**Table 2. Rotated MNIST")
     assert "quick profile" in text
     assert "▽ short of the paper's" in text
     assert {line.count("|") for line in text.splitlines() if line.startswith("|")} == {9}
-    assert forms.table(comparison(few, "curves")).markdown().count("|  |  |") == 1
+    assert formats.table(comparison(few, "curves")).markdown().count("|  |  |") == 1
+
+
+def test_rows_of_ours_are_marked_wherever_they_stand_beside_published_ones(few):
+    table = comparison(few, "rotated")
+    assert [line.label for line in table.lines if line.alone] == ["ER", "DER++", "EWC, tuned λ"]
+    said = "Rows marked 'ours only' are not in the paper."
+    for text, row in (
+        (formats.table(table).markdown(), "| ER | ours only |"),
+        (formats.latex(table), "\nDER++ & ours only &"),
+        (
+            page([table], {"rotated-heatmap": ""}, few).replace("&#39;", "'"),
+            '<th scope="row" class="what">ours only</th>',
+        ),
+    ):
+        assert said in text
+        assert row in text
+    for name in ("curves", "every"):
+        assert not any(line.alone for line in comparison(few, name).lines)
 
 
 def test_odd_names_are_escaped_in_every_form(few):
     table = comparison(few, "rotated")
     odd = replace(table, lines=(replace(table.lines[0], label='<b>&|_%{}\\ "x"</b>'),))
-    assert r"| <b>&\|_%{}\ " in forms.table(odd).markdown()
-    assert r"<b>\&|\_\%\{\}\textbackslash{}" in forms.latex(odd)
-    assert next(csv.DictReader(io.StringIO(forms.tidy(odd))))["row"] == odd.lines[0].label
+    assert r"| <b>&\|_%{}\ " in formats.table(odd).markdown()
+    assert r"\textless{}b\textgreater{}\&\textbar{}\_\%\{\}\textbackslash{}" in formats.latex(odd)
+    assert next(csv.DictReader(io.StringIO(formats.tidy(odd))))["row"] == odd.lines[0].label
     html = page([odd], {"rotated-heatmap": ""}, Path("a <b>"))
     assert "<b>" not in html
     assert "&lt;b&gt;&amp;|_%{}" in html
@@ -135,12 +163,12 @@ def test_fewer_runs_are_said_wherever_they_are_shown(tmp_path):
             made(request, run).path(tmp_path).unlink()
     table = comparison(tmp_path, "rotated")
     assert table.missing == ("MTL: not run yet", "SGD: 2 of 5 runs")
-    for text in (forms.table(table).markdown(), forms.latex(table), page([table], {}, tmp_path)):
+    for text in (formats.table(table).markdown(), formats.latex(table), page([table], {}, tmp_path)):
         assert "(2 of 5 runs)" in text
         assert "MTL: not run yet. SGD: 2 of 5 runs." in text
     (score,) = scores([table])
-    assert score.missing == 5
-    assert sum(score.counts.values()) == 20
+    assert score.tally.missing == 5
+    assert score.tally.counts.total() == 20
     titles = [axes.get_title("left") for axes in heatmaps.draw(table.found).axes]
     assert "SGD (2 of 5 runs)" in titles
     assert "MTL" not in titles
@@ -161,7 +189,7 @@ def test_missing_columns_are_dashes_and_a_line_breaks_there(tmp_path):
         record.path(tmp_path).unlink()
     table = comparison(tmp_path, "epochs")
     assert table.missing == ("OGD: not run yet at 40 epochs",)
-    assert forms.lines(table.lines[1])[0][1][1] == ("–", None)
+    assert formats.lines(table.lines[1])[0][1][1] == ("–", None)
     drawn = figures.draw(table).axes[0].lines
     assert sum(math.isnan(y) for line in drawn for y in line.get_ydata()) >= 1
 
@@ -171,7 +199,7 @@ def test_a_single_run_has_no_spread(tmp_path):
     for name in ("curves", "angles", "lambda"):
         figures.draw(comparison(tmp_path, name))
     table = comparison(tmp_path, "split")
-    assert re.fullmatch(r"\d\d\.\d \(1 of 5 runs\)", forms.ours(table.lines[0].entries[0]))
+    assert re.fullmatch(r"\d\d\.\d \(1 of 5 runs\)", formats.ours(table.lines[0].entries[0]))
     assert table.lines[0].entries[0].mark is not None
 
 
@@ -194,24 +222,24 @@ def test_the_time_of_a_step_stands_beside_every(tmp_path):
     )
     table = comparison(tmp_path, "every")
     assert [line.aside for line in table.lines] == ["9.9 ×", "–", "1.7 ×", "–", "1.0 ×"]
-    assert "9.9 ×" in forms.table(table).markdown()
-    assert r"9.9 $\times$" in forms.latex(table)
+    assert "9.9 ×" in formats.table(table).markdown()
+    assert r"9.9 $\times$" in formats.latex(table)
     assert "ogd bench" in page([table], {}, tmp_path)
 
 
 def test_a_group_s_time_counts_once(few):
     records = list(comparison(few, "rotated").found.records())
-    assert len(records) == 12
-    assert cost.seconds(records) == pytest.approx(6 * 60.5)
+    assert len(records) == 16
+    assert cost.seconds(records) == pytest.approx(8 * 60.5)
     assert cost.seconds(records * 2) == cost.seconds(records)
     facts = dict(cost.environments(records))
-    assert facts["commit"] == [("0123456789", 12)]
-    assert facts["system"] == [("not known", 12)]
+    assert facts["commit"] == [("0123456789", 16)]
+    assert facts["system"] == [("not known", 16)]
 
 
 def test_what_is_not_run_is_listed_with_its_command(few):
     html = page(comparisons(few), dict.fromkeys(EXPERIMENTS, ""), few)
-    for name in set(EXPERIMENTS) - {"rotated", "curves", "every", "lambda"}:
+    for name in set(EXPERIMENTS) - {"rotated", "curves", "every", "lambda", "init"}:
         assert f"<code>ogd reproduce {name} --quick --out {few.name}</code>" in html  # as all else there
     assert str(few) not in html  # a page is shown around
 
@@ -263,7 +291,12 @@ def test_the_document_states_the_same_choices():
     assert tuple(rows[1:]) == CHOICES
 
 
-def test_one_colour_a_method(few):
+def test_the_document_states_the_same_rule():
+    text = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert RULE in " ".join(text.split())
+
+
+def test_one_colour_per_method(few):
     drawn = figures.draw(comparison(few, "curves")).axes
     colours = {line.get_color() for line in drawn[0].lines if len(line.get_xdata()) > 2}
     assert len(colours) == 5

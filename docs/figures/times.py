@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from ogd.reporting import cost
+from ogd.progress import clock
 
 RECORD = Path(__file__).parents[2] / "results" / "times.json"
 COMMANDS = ("ogd reproduce permuted rotated split --quick", "ogd reproduce all --quick")
@@ -22,7 +22,7 @@ def show() -> None:
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     print(f"| command | time on {record['cores']} cores |\n| --- | ---: |")
     for measured in record["measured"]:
-        print(f"| `{measured['command']}` | {cost.clock(measured['seconds'])} |")
+        print(f"| `{measured['command']}` | {clock(measured['seconds'])} |")
 
 
 def seconds(command: str) -> float:

@@ -102,12 +102,12 @@ class Display:
 
 
 def clock(seconds: float) -> str:
-    """Write a time as people read it.
+    """Write a time as people say it.
 
     Examples:
-        >>> clock(75), clock(3700)
-        ('1:15', '1:01:40')
+        >>> clock(12.3), clock(59.8), clock(150), clock(5400)
+        ('12 s', '1.0 min', '2.5 min', '1.5 h')
     """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 3597 else f"{seconds / 3600:.1f} h"

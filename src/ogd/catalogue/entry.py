@@ -125,6 +125,7 @@ class Method(Entry):
     look: Look = Look("#757575")
     weight: Weight = like_sgd
     rule: Rule = as_given
+    bound: bool = False  # an upper bound, not a rival
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ METHODS = {
         (),
         Look(PURPLE, "s", (0, (1, 1))),
         _after_the_first(1.2),
+        bound=True,
     ),
     "ogd": Method(
         "OGD",
@@ -103,7 +104,7 @@ METHODS = {
         "ER, and the outputs on stored examples stay near what they were",
         "ogd.methods.der:DER",
         (PER_TASK, REPLAY_BATCH, ALPHA),
-        Look("#000000", "X", (0, (6, 1, 2, 1))),
+        Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
         _after_the_first(2.3),
     ),
     "ewc": Method(

@@ -1,10 +1,13 @@
 """What the reproduction chose where the paper is silent; docs/reproduction.md shows the same table."""
 
+from ogd.catalogue import INITS
+from ogd.experiments.paper import INIT
+
 CHOICES = (
     ("data", "all 60,000 / 10,000 images, pixels / 255"),
-    ("initial weights", "`nn.Linear`'s default: uniform within ± 1/√inputs"),
+    ("initial weights", f"{INITS[INIT]} (`--init {INIT}`); the `init` table compares them all"),
     ("batches", "the training set in a new random order every epoch; the last batch may be smaller"),
-    ("storage", "200 a finished task, drawn uniformly, the same examples for OGD and A-GEM"),
+    ("storage", "200 per finished task, drawn uniformly, the same examples for OGD, A-GEM, ER and DER++"),
     (
         '"2000 gradients"',
         "counts vectors: OGD-ALL with 10 logits stores 200 examples; a task's head is all that counts in Split",
@@ -14,7 +17,12 @@ CHOICES = (
         "exact projection at every step (`--projection implicit`); K in float64, eigenvalues below 10⁻¹⁰ of the "
         "largest are cut off after scaling gradients to length 1",
     ),
-    ("A-GEM", "10 examples drawn from the memory a step (with replacement), each scored by its own task's head"),
+    ("A-GEM", "10 examples drawn from the memory per step (with replacement), each scored by its own task's head"),
+    (
+        "ER, DER++",
+        "not in the paper: every step also learns 10 examples drawn from the memory; DER++ adds α times the mean of "
+        "(z − z_stored)² over the task's logits, z_stored being those at the end of the example's task",
+    ),
     (
         "EWC",
         "Fisher information from per-example gradients with the true label on 2,000 examples; ½ λ Σ F (w − w*)²; λ "
@@ -23,13 +31,13 @@ CHOICES = (
     (
         "MTL",
         "every batch uniformly from the union of the tasks seen so far, each example under its own task's head; as "
-        "many steps a task as the other methods, so in an epoch of task t it sees 1/t of that task's data",
+        "many steps per task as the other methods, so in an epoch of task t it sees 1/t of that task's data",
     ),
     ("permutations", "all tasks are permuted, the first too; every run has its own"),
     ("rotation", "counter-clockwise, bilinear, about the centre, zeros from outside"),
     (
         "split",
-        "one head a task: the softmax runs over the task's classes only; Table 3 is 01/23/45/67/89, other partitions "
+        "one head per task: the softmax runs over the task's classes only; Table 3 is 01/23/45/67/89, other partitions "
         "are drawn by a named seed",
     ),
     (

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from ogd.data import Dataset, load
 from ogd.experiments import EXPERIMENTS, Experiment, quick
-from ogd.experiments.found import Answer, Found, requests_of
-from ogd.records import find
+from ogd.experiments.answers import Found, answered
+from ogd.records import Request, RunRecord, find
 
 
 def collect(folder: Path) -> list[Found]:
@@ -37,12 +37,8 @@ def _chosen(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
 
 
 def _found(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
-    answers = []
-    for row in experiment.rows:
-        requests = requests_of(row, dataset)
-        runs = []
-        for request in requests:
-            there = find(folder, request)
-            runs.append(tuple(there[r] for r in range(experiment.runs) if r in there))
-        answers.append(Answer(row, requests, tuple(runs)))
-    return Found(experiment, tuple(answers))
+    def runs_of(request: Request, runs: int) -> list[RunRecord]:
+        there = find(folder, request)
+        return [there[r] for r in range(runs) if r in there]
+
+    return answered(experiment, dataset, runs_of)

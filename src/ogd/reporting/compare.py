@@ -1,60 +1,25 @@
-"""What was found of an experiment → cells: our runs, what was published, the difference and a mark."""
+"""What was found of an experiment → lines of cells: ours, what was published, or how many of these agree."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean
 
-from ogd.benchmarks import partition as partitions
-from ogd.experiments.experiment import Cell, Experiment
-from ogd.experiments.found import Answer, Found
-from ogd.experiments.ours import EVERY
+from ogd.benchmarks.rules import task_names
+from ogd.catalogue import METHODS
+from ogd.experiments.answers import Answer, Found
+from ogd.experiments.experiment import YARDSTICK, Cell, Experiment, Row
 from ogd.records import average_accuracy, final_accuracy
-from ogd.reporting.judge import Mark, judge
+from ogd.reporting.cells import Entry, Line, Tally
+from ogd.reporting.judge import FORMULA
 from ogd.reporting.tables import matrices
 
+ALONE = "ours only"
 MEANINGS = {
     "final": "on each task after the last",
     "first": "on task 1 after the last task",
     "average": "averaged over the tasks after the last",
 }
-SPEEDS = {1: "ogd_over_sgd", **{k: f"ogd_every_{k}_over_sgd" for k in EVERY}}  # by the steps between projections
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A cell: the runs found, in percent, of so many wanted, and what was published."""
-
-    runs: tuple[float, ...]
-    wanted: int
-    published: Cell | None = None
-
-    @property
-    def mean(self) -> float:
-        return fmean(self.runs) if self.runs else math.nan
-
-    @property
-    def std(self) -> float:
-        """The sample standard deviation; NaN where there are not two runs."""
-        return stdev(self.runs) if len(self.runs) > 1 else math.nan
-
-    @property
-    def difference(self) -> float:
-        return self.mean - self.published.mean if self.published else math.nan
-
-    @property
-    def mark(self) -> Mark | None:
-        return judge(self.mean, self.std, self.published) if self.published else None
-
-
-@dataclass(frozen=True)
-class Line:
-    """A row of an experiment as cells; `aside` stands in a last column of its own."""
-
-    label: str
-    method: str
-    entries: tuple[Entry, ...]
-    aside: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,32 +41,50 @@ class Comparison:
 
     @property
     def published(self) -> bool:
-        return any(row.published for row in self.experiment.rows)
+        return any(line.published for line in self.lines)
+
+    @property
+    def tally(self) -> Tally:
+        """All published cells, without the averages that the paper does not give."""
+        whole = len(self.experiment.columns)
+        return Tally(tuple(entry for line in self.lines for entry in line.entries[:whole] if entry.published))
 
     @property
     def runs(self) -> str:
         """How many runs a number is from; `missing` has the exceptions."""
-        return f"{self.experiment.runs} runs" if self.experiment.runs > 1 else "1 run"
+        counts = sorted({trained.runs for trained in self.experiment.trained})
+        return f"{' or '.join(map(str, counts))} run{'s' if counts != [1] else ''}"
 
     @property
     def caption(self) -> str:
         """Say what a number is, from how many runs, at which scale, and of which tasks."""
+        if self.experiment.parts:
+            return (
+                f"How many published cells ours agree with ({FORMULA}), are better than and fall short of, and the "
+                f"mean of |d| in points; {self.runs}; {self.experiment.profile}."
+            )
         spread = f"mean ± sample standard deviation over {self.runs}" if self.experiment.runs > 1 else "of 1 run"
         text = f"Accuracy (%) {MEANINGS[self.experiment.value]}, {spread}; {self.experiment.profile}."
-        dealt = self.found.answers[0].requests[0].partition
-        if self.experiment.value == "final" and dealt is not None:
-            text += f" The classes of the tasks are {partitions.name(dealt)}."
+        request = self.found.answers[0].requests[0]
+        if self.experiment.value == "final" and request.partition is not None:
+            text += f" The classes of the tasks are {'/'.join(task_names(request))}."
+        if any(line.alone for line in self.lines):
+            text += f" Rows marked {ALONE!r} are not in the paper."
         return text
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Say of every row which cells have fewer runs than the experiment asks for."""
-        return tuple(text for line in self.lines if (text := _missing(line, self.columns)))
+        """Say of every row, or of all tallies, which cells have fewer runs than the experiment asks for."""
+        lines = self.lines[-1:] if self.experiment.parts else self.lines
+        return tuple(text for line in lines if (text := _missing(line, self.columns)))
 
 
 def compare(found: Found) -> Comparison:
     """Lay out what was found, with the average of the tasks for a last column where the columns are tasks."""
     experiment = found.experiment
+    if experiment.parts:
+        return Comparison(found, experiment.columns, _agreement(found))
+    published_at_all = any(row.published for row in experiment.rows)
     lines = []
     for answer in found.answers:
         published: list[Cell | None] = [*answer.row.published] or [None] * len(experiment.columns)
@@ -111,19 +94,36 @@ def compare(found: Found) -> Comparison:
             means = [cell.mean for cell in answer.row.published]
             published.append(Cell(fmean(means), math.nan) if means else None)  # the paper gives no average
         entries = tuple(Entry(runs, experiment.runs, cell) for runs, cell in zip(columns, published, strict=True))
-        lines.append(Line(answer.row.label, answer.row.method, entries))
+        lines.append(_line(answer.row, entries, alone=published_at_all and not answer.row.published))
     names = (*experiment.columns, *(["average"] if experiment.value == "final" else []))
     return Comparison(found, names, tuple(lines))
 
 
 def with_times(comparison: Comparison, ratios: Mapping[str, float]) -> Comparison:
-    """Add what a step costs beside SGD's, as `ogd bench` measured it, to a table of OGD over `every`."""
-    lines = []
-    for line, answer in zip(comparison.lines, comparison.found.answers, strict=True):
-        key = SPEEDS.get(answer.row.settings[0].get("every", 1), "")
-        ratio = 1.0 if line.method == "sgd" else ratios.get(key)
-        lines.append(replace(line, aside="–" if ratio is None else f"{ratio:.1f} ×"))
+    """Add what a step costs beside SGD's, as `ogd bench` measured it, where a row names its ratio."""
+    rows = comparison.experiment.rows
+    if not any(row.speed for row in rows):
+        return comparison
+    known = {**ratios, YARDSTICK: 1.0}
+    asides = [f"{known[row.speed]:.1f} ×" if row.speed in known else "–" for row in rows]
+    lines = [replace(line, aside=aside) for line, aside in zip(comparison.lines, asides, strict=True)]
     return replace(comparison, lines=tuple(lines), aside="time of a step / SGD's")
+
+
+def _line(row: Row, entries: tuple[Entry, ...], alone: bool) -> Line:
+    look = row.look or METHODS[row.method].look
+    return Line(row.label, entries, method=row.method, look=look, subject=row.subject, alone=alone)
+
+
+def _agreement(found: Found) -> tuple[Line, ...]:
+    """Return a line per table, a tally per version, and a last line over all tables."""
+    lines = []
+    for versions in found.parts:
+        table = versions[0].experiment
+        lines.append(Line(f"{table.where}, {table.name}", tallies=tuple(compare(one).tally for one in versions)))
+    columns = zip(*(line.tallies for line in lines), strict=True)
+    totals = [Tally(tuple(cell for tally in column for cell in tally.cells)) for column in columns]
+    return (*lines, Line("All tables", tallies=tuple(totals)))
 
 
 def _columns(experiment: Experiment, answer: Answer) -> list[tuple[float, ...]]:
@@ -145,12 +145,15 @@ def _percent(fractions: list[float]) -> tuple[float, ...]:
 
 
 def _missing(line: Line, columns: tuple[str, ...]) -> str:
-    short: dict[tuple[int, int], list[str]] = {}
-    for entry, column in zip(line.entries, columns, strict=True):
+    """Return what a line lacks, with the columns where it does unless these are all."""
+    short: dict[str, list[str]] = {}
+    for entry, column in zip(line.entries, columns, strict=False):
         if len(entry.runs) < entry.wanted:
-            short.setdefault((len(entry.runs), entry.wanted), []).append(column)
-    parts = []
-    for (there, wanted), names in short.items():
-        what = f"{there} of {wanted} runs" if there else "not run yet"
-        parts.append(what if len(names) == len(columns) else f"{what} at {', '.join(names)}")
+            what = f"{len(entry.runs)} of {entry.wanted} runs" if entry.runs else "not run yet"
+            short.setdefault(what, []).append(column)
+    for tally, column in zip(line.tallies, columns, strict=False):
+        for count, what in ((tally.missing, "not run yet"), (tally.few, "from fewer runs")):
+            if count:
+                short.setdefault(f"{count} of {len(tally.cells)} cells {what}", []).append(column)
+    parts = [what if len(names) == len(columns) else f"{what} at {', '.join(names)}" for what, names in short.items()]
     return f"{line.label}: {'; '.join(parts)}" if parts else ""

@@ -11,18 +11,6 @@ def seconds(records: Iterable[RunRecord]) -> float:
     return sum(time for _, time, _ in {(record.request.key, record.seconds, record.lockstep) for record in records})
 
 
-def clock(time: float) -> str:
-    """Write a time as people say it.
-
-    Examples:
-        >>> clock(12.3), clock(150), clock(5400)
-        ('12 s', '2.5 min', '1.5 h')
-    """
-    if time < 60:
-        return f"{time:.0f} s"
-    return f"{time / 60:.1f} min" if time < 3600 else f"{time / 3600:.1f} h"
-
-
 def environments(records: Iterable[RunRecord]) -> list[tuple[str, list[tuple[str, int]]]]:
     """Return for every fact of the environment the values found, and in how many records, most first."""
     unique = {(record.request.key, record.run): record.environment for record in records}

@@ -1,8 +1,7 @@
-"""The figures, drawn as the paper draws them: Figure 2's curves, bars for Figures 3 and 4, Figure 5's lines."""
+"""The figures, by kind of drawing: curves as in the paper's Figure 2, bars as in 3, panels as in 4, lines as in 5."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,23 +9,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ogd import catalogue
-from ogd.benchmarks import partition as partitions
+from ogd.benchmarks.rules import task_names
+from ogd.catalogue import METHODS
+from ogd.experiments.experiment import Drawing, Row
 from ogd.records import RunRecord
-from ogd.reporting.compare import Comparison, Line
-from ogd.reporting.drawing import INK, LOOKS, MUTED, canvas, grid, legend, settle, styled
+from ogd.reporting.cells import Line
+from ogd.reporting.compare import Comparison
+from ogd.reporting.style import INK, MUTED, canvas, grid, legend, settle, styled
 
 Array = npt.NDArray[np.float64]
+MEASURES = {"final": "accuracy (%)", "first": "accuracy on task 1 (%)", "average": "average over the tasks (%)"}
 
 
 def draw(comparison: Comparison) -> Figure:
-    """Return the figure of an experiment of that kind."""
+    """Return the figure of an experiment that has a drawing."""
     with styled():
-        return settle(FIGURES[comparison.experiment.name](comparison))
+        return settle(FIGURES[_drawing(comparison).kind](comparison))
 
 
 def curves(comparison: Comparison) -> Figure:
-    """Figure 2: the accuracy on each task while all are learned in turn, a panel a task, one above the other."""
+    """Draw the accuracy on each task while all are learned in turn: a panel per task, one above the other."""
     tasks = len(comparison.experiment.columns)
     length = comparison.found.answers[0].requests[0].epochs  # of a task
     figure = canvas(8, 1.9 * tasks + 0.6)
@@ -38,7 +40,7 @@ def curves(comparison: Comparison) -> Figure:
             continue
         x, values = _curves(runs)
         for task, axes in enumerate(panels):
-            y = _band(axes, x, values[:, :, task], line.method, 2 * number)
+            y = _band(axes, x, values[:, :, task], line, 2 * number)
             settled = y[x >= (task + 0.5) * length]  # the rise from chance is cut off, as in the paper
             lowest = min(lowest, float(settled.min(initial=100.0)))
     for task, axes in enumerate(panels):
@@ -51,96 +53,98 @@ def curves(comparison: Comparison) -> Figure:
         panels[0].text(
             (task + 0.5) * length, 1.02, f"training on task {task + 1}", transform=above, ha="center", color=MUTED
         )
-    panels[-1].set_xlabel("epochs")
-    legend(figure, _drawn(comparison))
+    panels[-1].set_xlabel(_drawing(comparison).axis or "epochs")
+    legend(figure, comparison.lines)
     return figure
 
 
-def angles(comparison: Comparison) -> Figure:
-    """Figure 3: a group of bars an angle, standing where the angle is, so that the axis is true."""
-    where = [answer["angles"][1] for answer in comparison.experiment.rows[0].settings]
+def bars(comparison: Comparison) -> Figure:
+    """Draw a group of bars per column; over a setting each stands where its value is, so that the axis is true."""
+    where, names = _places(comparison)
+    gap = float(np.diff(np.sort(where)).min(initial=math.inf)) if len(where) > 1 else 1.0
     figure = canvas(10, 4)
     axes = figure.subplots()
-    _bars(axes, comparison, np.array(where, dtype=np.float64), 8.0)
-    axes.set(xlabel="angle of task 2 (degrees)", ylabel="accuracy on task 1 (%)", xlim=(min(where) - 6, max(where) + 6))
-    axes.set_xticks(where)
-    legend(figure, _drawn(comparison), filled=True)
+    _bars(axes, comparison, where, 0.8 * gap)
+    axes.set_xticks(where, names)
+    axes.set(xlabel=_drawing(comparison).axis, ylabel=MEASURES[comparison.experiment.value])
+    axes.set_xlim(where.min() - 0.6 * gap, where.max() + 0.6 * gap)
+    legend(figure, comparison.lines, filled=True)
     return figure
 
 
-def split_in_two(comparison: Comparison) -> Figure:
-    """Figure 4: a plot a partition, a bar a method."""
-    count = len(comparison.columns)
+def panels(comparison: Comparison) -> Figure:
+    """Draw a plot per column, with a bar per row."""
     figure = canvas(10, 3.2)
-    panels: list[Axes] = list(np.ravel(figure.subplots(1, count, sharey=True)))
-    for column, axes in enumerate(panels):
+    plots: list[Axes] = list(np.ravel(figure.subplots(1, len(comparison.columns), sharey=True)))
+    for column, axes in enumerate(plots):
         _bars(axes, comparison, np.zeros(1), 0.9, column)
-        dealt = comparison.found.answers[0].requests[column].partition or ()
-        name, label = partitions.name(dealt), comparison.columns[column]
-        seed = "" if label == name else f" ({label})"  # the table's columns say it so
-        axes.set_title(name.replace("/", " / ") + seed, loc="center", fontsize=8.5)
+        axes.set_title(_heading(comparison, column), loc="center", fontsize=8.5)
         axes.set_xticks([])
         axes.set_xlim(-0.55, 0.55)
         if column:
             axes.tick_params(left=False)
             axes.spines["left"].set_visible(False)
-    panels[0].set_ylabel("accuracy on task 1 (%)")
-    figure.supxlabel("classes of task 1 / of task 2", fontsize="medium")
-    legend(figure, _drawn(comparison), filled=True)
+    plots[0].set_ylabel(MEASURES[comparison.experiment.value])
+    figure.supxlabel(_drawing(comparison).axis, fontsize="medium")
+    legend(figure, comparison.lines, filled=True)
     return figure
 
 
-def epochs(comparison: Comparison) -> Figure:
-    """Figure 5: a line a method over the epochs a task."""
-    where = [request.epochs for request in comparison.found.answers[0].requests]
+def lines(comparison: Comparison) -> Figure:
+    """Draw a line per row; over an option that was tuned a ring is round the value that validation data chose."""
+    where, names = _places(comparison)
     figure = canvas(6.5, 3.8)
     axes = figure.subplots()
-    for line in comparison.lines:
-        look = LOOKS[line.method]
-        _points(axes, where, line, color=look.colour, ls=look.dashes, marker=look.marker)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(where, [str(value) for value in where])
+    rings = []
+    for line, row in zip(comparison.lines, comparison.experiment.rows, strict=True):
+        _points(axes, where, line)
+        chosen = _chosen(row, _drawing(comparison).over)
+        rings += [(x, e.mean) for x, e in zip(where, line.entries, strict=True) if x == chosen and e.runs]
+    ring = Line2D([], [], ls="none", marker="o", ms=9, mfc="none", mec=INK, label="chosen on validation data")
+    for x, y in rings:
+        axes.plot([x], [y], "o", ms=11, mfc="none", mec=INK, mew=0.9)
+    if _drawing(comparison).log:
+        axes.set_xscale("log")
+    axes.set_xticks(where, names)
     axes.set_xticks([], minor=True)
-    axes.set(xlabel="epochs a task", ylabel="accuracy on task 1 (%)")
+    axes.set(xlabel=_drawing(comparison).axis, ylabel=MEASURES[comparison.experiment.value])
     grid(axes)
-    legend(figure, _drawn(comparison))
+    legend(figure, comparison.lines, *([ring] if rings else []))
     return figure
 
 
-def over_lambda(comparison: Comparison) -> Figure:
-    """Draw EWC's average over λ, in EWC's colour, a marker a benchmark; a ring is round the λ that was chosen."""
-    figure = canvas(6.5, 3.8)
-    axes = figure.subplots()
-    colour = LOOKS["ewc"].colour
-    handles = []
-    for line, row, marker, dashes in zip(
-        comparison.lines, comparison.experiment.rows, "oDs", ("-", (0, (5, 1)), (0, (1, 1))), strict=True
-    ):
-        where = [setting["ewc_lambda"] for setting in row.settings]
-        _points(axes, where, line, color=colour, ls=dashes, marker=marker)
-        handles.append(Line2D([], [], color=colour, ls=dashes, marker=marker, label=line.label))
-        chosen = catalogue.methods.EWC_LAMBDA.default_on(row.settings[0]["benchmark"])
-        means = dict(zip(where, line.entries, strict=True))
-        if chosen in means and means[chosen].runs:
-            axes.plot([chosen], [means[chosen].mean], "o", ms=11, mfc="none", mec=INK, mew=0.9)
-    handles.append(Line2D([], [], ls="none", marker="o", ms=9, mfc="none", mec=INK, label="chosen on validation data"))
-    axes.set_xscale("log")
-    axes.set_xticks(where, [f"{value:g}" for value in where])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(0.8 * min(where), 1.25 * max(where))
-    axes.set(xlabel="λ", ylabel="average over 5 tasks (%)")
-    grid(axes)
-    figure.legend(handles=handles, loc="outside upper center", ncols=2, handlelength=2.6)
-    return figure
+FIGURES: dict[str, Callable[[Comparison], Figure]] = {"bars": bars, "curves": curves, "lines": lines, "panels": panels}
 
 
-FIGURES: dict[str, Callable[[Comparison], Figure]] = {
-    "curves": curves,
-    "angles": angles,
-    "partitions": split_in_two,
-    "epochs": epochs,
-    "lambda": over_lambda,
-}
+def _drawing(comparison: Comparison) -> Drawing:
+    drawing = comparison.experiment.drawing
+    if drawing is None:
+        raise ValueError(f"{comparison.experiment.name} is a table: it has no drawing")
+    return drawing
+
+
+def _places(comparison: Comparison) -> tuple[Array, list[str]]:
+    """Return where the columns stand on the x axis, and what is written there."""
+    drawing = _drawing(comparison)
+    if not drawing.over:
+        return np.arange(len(comparison.columns), dtype=np.float64), list(comparison.columns)
+    where = [drawing.where(setting) for setting in comparison.experiment.rows[0].settings]
+    return np.array(where), [f"{value:g}" for value in where]
+
+
+def _heading(comparison: Comparison, column: int) -> str:
+    """Return a column's name, after the classes of its tasks where a seed dealt them out."""
+    name, requests = comparison.columns[column], comparison.found.answers[0].requests
+    if column >= len(requests) or requests[column].partition is None:
+        return name
+    classes = task_names(requests[column])
+    return " / ".join(classes) + ("" if name == "/".join(classes) else f" ({name})")
+
+
+def _chosen(row: Row, over: str) -> float | None:
+    """Return what `ogd tune` chose for a row, where `over` is an option of its method that was tuned."""
+    tuned = {option.name: dict(option.tuned) for option in METHODS[row.method].options}
+    return tuned.get(over, {}).get(row.settings[0]["benchmark"])
 
 
 def _curves(runs: list[RunRecord]) -> tuple[Array, Array]:
@@ -153,11 +157,10 @@ def _curves(runs: list[RunRecord]) -> tuple[Array, Array]:
     return steps / steps[-1] * first.request.epochs * first.request.tasks, values
 
 
-def _band(axes: Axes, x: Array, values: Array, method: str, offset: int) -> Array:
+def _band(axes: Axes, x: Array, values: Array, line: Line, offset: int) -> Array:
     """Draw the mean of (runs, points) with a band of ± one standard deviation, and return it."""
-    look, mean = LOOKS[method], values.mean(0)
-    above = 4 if method == "ogd" else 3
-    axes.plot(x, mean, color=look.colour, ls=look.dashes, lw=1.2, zorder=above, marker=look.marker, ms=3.5,
+    look, mean = line.look, values.mean(0)
+    axes.plot(x, mean, color=look.colour, ls=look.dashes, lw=1.2, zorder=3 + line.subject, marker=look.marker, ms=3.5,
               markevery=(offset, 10))  # fmt: skip
     if len(values) > 1:
         spread = values.std(0, ddof=1)
@@ -174,7 +177,7 @@ def _bars(axes: Axes, comparison: Comparison, where: Array, width: float, first:
         means = np.array([entry.mean for entry in entries])
         errors = np.nan_to_num([entry.std for entry in entries])
         there = ~np.isnan(means)
-        axes.bar(x[there], means[there], 0.92 * each, color=LOOKS[line.method].colour, lw=0)
+        axes.bar(x[there], means[there], 0.92 * each, color=line.look.colour, lw=0)
         axes.errorbar(x[there], means[there], errors[there], fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
     axes.set_ylim(_floor(comparison), 100)
     grid(axes)
@@ -186,13 +189,12 @@ def _floor(comparison: Comparison) -> float:
     return max(0.0, math.floor((lowest - 2) / 10) * 10.0)
 
 
-def _points(axes: Axes, where: list[int] | list[float], line: Line, **look: Any) -> None:
+def _points(axes: Axes, where: Array, line: Line) -> None:
     """Draw a line with error bars; it breaks where a column was not run."""
     means = [entry.mean for entry in line.entries]
     errors = np.nan_to_num([entry.std for entry in line.entries])
-    axes.errorbar(where, means, errors, elinewidth=0.9, zorder=3 + (line.method == "ogd"), **look)
-
-
-def _drawn(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return the methods that have anything to show, with their labels."""
-    return [(line.method, line.label) for line in comparison.lines if any(entry.runs for entry in line.entries)]
+    look = line.look
+    axes.errorbar(
+        where, means, errors, elinewidth=0.9, zorder=3 + line.subject, color=look.colour, ls=look.dashes,
+        marker=look.marker,
+    )  # fmt: skip

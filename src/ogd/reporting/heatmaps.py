@@ -10,8 +10,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ogd.experiments.found import Answer, Found
-from ogd.reporting.drawing import MUTED, canvas, settle, styled
+from ogd.experiments.answers import Answer, Found
+from ogd.reporting.style import MUTED, canvas, settle, styled
 from ogd.reporting.tables import matrices
 
 Array = npt.NDArray[np.float64]

@@ -3,11 +3,11 @@
 import re
 from html import escape
 
-from ogd.reporting.drawing import INK, MUTED
+from ogd.reporting.style import INK, MUTED
 
 
 def inline(svg: str, name: str, label: str) -> str:
-    """Return SVG with text (`drawing.svg(…, text=True)`) for an HTML page that may hold others like it."""
+    """Return SVG with text (`style.svg(…, text=True)`) for an HTML page that may hold others like it."""
     match = re.search(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>(.*)</svg>', svg, re.DOTALL)
     if match is None:
         raise ValueError(f"{name}: matplotlib wrote no SVG with a viewBox")

@@ -1,4 +1,9 @@
-"""Ours beside the paper's: within two standard deviations, better, or short."""
+"""Ours beside the paper's: a cell agrees, is better, or falls short.
+
+    |d| ≤ 2 √(s²/n + σ²)        d: our mean − the paper's, s: our standard deviation over n runs, σ: the paper's
+
+Our own noise widens it only by the standard error of our mean, s/√n, which more runs make small.
+"""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +11,7 @@ from dataclasses import dataclass
 from ogd.experiments.experiment import Cell
 
 ROUNDING = 0.05  # the paper prints one decimal: what is below this it cannot show
-SLACK = 1e-9  # a difference of exactly two standard deviations is within them, whatever its last bit
+SLACK = 1e-9  # a difference of exactly as much agrees, whatever its last bit
 
 
 @dataclass(frozen=True)
@@ -19,28 +24,30 @@ class Mark:
     latex: str
 
 
-WITHIN = Mark("within", "≈", "within two standard deviations of the paper's", r"$\approx$")
-BETTER = Mark("better", "▲", "better than the paper's by more than two standard deviations", r"$\triangle$")
-SHORT = Mark("short", "▽", "short of the paper's by more than two standard deviations", r"$\nabla$")
-MARKS = (WITHIN, BETTER, SHORT)
-DEFINITION = (
-    "Two standard deviations are twice the larger of ours and the paper's; a difference below 0.05, which the paper's "
-    "one decimal hides, is within them. A single run has no standard deviation, and the paper's averages have none: "
-    "the first is judged by the paper's alone, the second not at all."
+AGREES = Mark("agrees", "≈", "agrees with the paper's", r"$\approx$")
+BETTER = Mark("better", "▲", "better than the paper's", r"$\triangle$")
+SHORT = Mark("short", "▽", "short of the paper's", r"$\nabla$")
+MARKS = (AGREES, BETTER, SHORT)
+FORMULA, FORMULA_LATEX = "|d| ≤ 2 √(s²/n + σ²)", r"$|d| \le 2\sqrt{s^2/n + \sigma^2}$"
+RULE = (
+    f"A cell agrees with the paper's when {FORMULA}, where d is the difference of the means, s/√n the standard error "
+    "of ours over n runs and σ the published standard deviation; differences below 0.05 agree, because the paper "
+    "prints one decimal."
 )
+EXCEPTIONS = "A single run has no s and is judged by σ alone; the paper's averages have no σ and are not judged."
 
 
-def judge(mean: float, std: float, published: Cell) -> Mark | None:
-    """Return the verdict on a mean in percent; a standard deviation that is not known is NaN.
+def judge(mean: float, error: float, published: Cell) -> Mark | None:
+    """Return the verdict on a mean in percent with this standard error, NaN where it is not known.
 
     Examples:
-        >>> judge(90.0, 0.5, Cell(91.9, 1.0)).name, judge(90.0, 0.5, Cell(92.1, 1.0)).name
-        ('within', 'short')
+        >>> judge(90.0, 0.5, Cell(92.2, 1.0)).name, judge(90.0, 0.5, Cell(92.3, 1.0)).name
+        ('agrees', 'short')
     """
-    known = [value for value in (std, published.std) if not math.isnan(value)]
     if math.isnan(mean) or math.isnan(published.std):
         return None
-    difference = mean - published.mean
-    if abs(difference) <= max(2 * max(known) + SLACK, ROUNDING):
-        return WITHIN
-    return BETTER if difference > 0 else SHORT
+    d = mean - published.mean
+    spread = math.hypot(0.0 if math.isnan(error) else error, published.std)
+    if abs(d) <= max(2 * spread + SLACK, ROUNDING):
+        return AGREES
+    return BETTER if d > 0 else SHORT

@@ -2,36 +2,35 @@
 
 import re
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ogd.experiments.paper import LABELS
-from ogd.reporting import captions, cost, forms
+from ogd.catalogue import METHODS, Method
+from ogd.progress import clock
+from ogd.reporting import captions, cost, formats
+from ogd.reporting.cells import Entry, Line, Tally
 from ogd.reporting.choices import CHOICES
-from ogd.reporting.compare import Comparison, Entry
-from ogd.reporting.drawing import LOOKS
-from ogd.reporting.judge import DEFINITION, MARKS
+from ogd.reporting.compare import Comparison
+from ogd.reporting.judge import EXCEPTIONS, MARKS, RULE
+from ogd.reporting.style import INK
 from ogd.version import __version__
 
 
 @dataclass(frozen=True)
 class Score:
-    """A line of the summary: how many published cells of a table came out how, and OGD's average."""
+    """A line of the summary: how the published cells of a table came out, and the average of its subject."""
 
     comparison: Comparison
-    counts: Mapping[str, int]
-    missing: int
-    average: Entry | None
+    tally: Tally
+    subject: Line | None
 
     @property
-    def split(self) -> bool:
-        """Whether its cells hang on a partition that the paper does not tell."""
-        return captions.table(self.comparison) == captions.SPLIT
+    def average(self) -> Entry | None:
+        return self.subject.entries[-1] if self.subject else None
 
 
 def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Path) -> str:
@@ -40,9 +39,10 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(code=_code, minus=_minus, clock=cost.clock)
+    environment.filters.update(code=_code, colour=_colour, minus=_minus, clock=clock)
     there = [comparison for comparison in comparisons if comparison.found.share]
     records = [record for comparison in there for record in comparison.found.records()]
+    counted = scores(comparisons)
     quickly = all(comparison.experiment.profile.startswith("quick") for comparison in there)
     return environment.get_template("page.html").render(
         tables=[c for c in there if c.experiment.kind == "table"],
@@ -51,20 +51,22 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
         absent=[c for c in comparisons if not c.found.share],
         there=there,
         drawn={name: Markup(svg) for name, svg in drawn.items()},
-        scores=scores(comparisons),
+        scores=counted,
+        total=Tally(tuple(cell for score in counted for cell in score.tally.cells)),
+        subjects=_unique(score.subject.label for score in counted if score.subject),
+        notes=_unique(score.comparison.experiment.note for score in counted),
         marks=MARKS,
-        definition=DEFINITION,
+        rule=f"{RULE} {EXCEPTIONS}",
         choices=CHOICES,
-        looks=LOOKS,
-        labels=LABELS,
-        lines=forms.lines,
-        ours=forms.ours,
-        difference=forms.difference,
+        methods=_methods(there),
+        lines=formats.lines,
+        ours=formats.ours,
+        difference=formats.difference,
         captions=captions,
         command=lambda comparison: command(comparison, folder, quickly),
         folder=shown(folder),
         costs={c.experiment.name: cost.seconds(c.found.records()) for c in there},
-        total=cost.seconds(records),
+        seconds=cost.seconds(records),
         records=len({(record.request.key, record.run) for record in records}),
         environments=cost.environments(records),
         version=__version__,
@@ -72,18 +74,12 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
 
 
 def scores(comparisons: Sequence[Comparison]) -> list[Score]:
-    """Count the marks of every table that was published."""
+    """Count the cells of every table that was published."""
     found = []
-    for comparison in comparisons:
-        entries = [
-            entry for line in comparison.lines for entry in line.entries[: len(comparison.experiment.columns)]
-            if entry.published
-        ]  # fmt: skip
-        if not entries:
-            continue
-        counts = Counter(entry.mark.name for entry in entries if entry.mark)
-        averages = [line.entries[-1] for line in comparison.lines if line.label == "OGD"]
-        found.append(Score(comparison, counts, len(entries) - counts.total(), averages[0] if averages else None))
+    for comparison in (one for one in comparisons if one.published):
+        averaged = comparison.lines if comparison.experiment.value == "final" else ()
+        subject = next((line for line in averaged if line.subject), None)
+        found.append(Score(comparison, comparison.tally, subject))
     return found
 
 
@@ -96,6 +92,21 @@ def command(comparison: Comparison, folder: Path, quickly: bool) -> str:
 def shown(folder: Path) -> str:
     """Return a folder as a command names it; of an absolute path only the last part, for a page is shown around."""
     return shlex.quote(folder.name if folder.is_absolute() else str(folder))
+
+
+def _methods(comparisons: Sequence[Comparison]) -> dict[str, Method]:
+    """Return the methods that are shown, in the catalogue's order."""
+    there = {line.method for comparison in comparisons for line in comparison.lines if line.there}
+    return {name: method for name, method in METHODS.items() if name in there}
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(filter(None, texts)))
+
+
+def _colour(colour: str) -> str:
+    """Let what is drawn in ink follow the reader's scheme."""
+    return "currentColor" if colour == INK else colour
 
 
 def _code(text: str) -> Markup:

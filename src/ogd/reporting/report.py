@@ -6,16 +6,16 @@ from matplotlib.figure import Figure
 
 from ogd.files import write_bytes, write_text
 from ogd.records import speed
-from ogd.reporting import drawing, figures, forms, heatmaps
+from ogd.reporting import figures, formats, heatmaps, style
 from ogd.reporting.collect import collect
 from ogd.reporting.compare import Comparison, compare, with_times
 from ogd.reporting.inline import inline
 from ogd.reporting.page import page
 
-FORMS = {
-    "md": lambda comparison: forms.table(comparison).markdown() + "\n",
-    "tex": forms.latex,
-    "csv": forms.tidy,
+FORMATS = {
+    "md": lambda comparison: formats.table(comparison).markdown() + "\n",
+    "tex": formats.latex,
+    "csv": formats.tidy,
 }
 
 
@@ -26,7 +26,7 @@ def comparisons(folder: Path) -> list[Comparison]:
     if not measured.exists():
         return made
     ratios = {ratio.key: ratio.median for ratio in speed.read(measured)}
-    return [with_times(one, ratios) if one.experiment.name == "every" else one for one in made]
+    return [with_times(one, ratios) for one in made]
 
 
 def write(found: list[Comparison], folder: Path, out: Path) -> Path:
@@ -37,7 +37,7 @@ def write(found: list[Comparison], folder: Path, out: Path) -> Path:
         if not comparison.found.share:
             continue
         name = comparison.experiment.name
-        for suffix, form in FORMS.items():
+        for suffix, form in FORMATS.items():
             write_text(out / "tables" / f"{name}.{suffix}", form(comparison))
         if comparison.experiment.kind == "figure":
             drawn[name] = _figure(figures.draw(comparison), name, comparison.title, out)
@@ -51,6 +51,6 @@ def write(found: list[Comparison], folder: Path, out: Path) -> Path:
 
 def _figure(figure: Figure, name: str, label: str, out: Path) -> str:
     """Write a figure's files and return it for the page."""
-    write_text(out / "figures" / f"{name}.svg", drawing.svg(figure))
-    write_bytes(out / "figures" / f"{name}.pdf", drawing.pdf(figure))
-    return inline(drawing.svg(figure, text=True), name, label)
+    write_text(out / "figures" / f"{name}.svg", style.svg(figure))
+    write_bytes(out / "figures" / f"{name}.pdf", style.pdf(figure))
+    return inline(style.svg(figure, text=True), name, label)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from ogd.benchmarks.rules import task_names
+from ogd.catalogue import METHODS
 from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
 from ogd.records.speed import Ratio
 from ogd.records.tuning import Tuning
@@ -72,7 +73,7 @@ class Table:
 
 
 def overview(answers: Sequence[list[RunRecord]]) -> Table:
-    """Summarise one benchmark: a line a method, a column a task, and two metrics; one list of runs a method."""
+    """Summarise one benchmark: a line per method, which is a list of runs, a column per task, and two metrics."""
     request, runs = answers[0][0].request, len(answers[0])
     groups = []
     for records in answers:
@@ -106,7 +107,10 @@ def scores(tuning: Tuning) -> Table:
         "Accuracy (%) on validation examples, averaged over the tasks after the last; mean ± sample std over "
         f"{_runs(len(tuning.scores))}."
     )
-    return Table(f"EWC's λ on {tuning.request.benchmark}", caption, ("λ", "average", ""), (tuple(lines),))
+    method = METHODS[tuning.request.method]
+    option = next(option.name for option in method.options if option.grid)
+    title = f"{method.label}'s {option} on {tuning.request.benchmark}"
+    return Table(title, caption, (option, "average", ""), (tuple(lines),))
 
 
 def _runs(count: int) -> str:

@@ -1,38 +1,19 @@
-"""How figures look: one colour, marker and dash a method throughout; Okabe and Ito's palette; same bytes twice."""
+"""How figures look: each method as the catalogue has it, on a quiet ground; the same bytes twice."""
 
 import io
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
 
-from matplotlib import style
+from matplotlib import style as styles
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from ogd.reporting.cells import Line
+
 INK, MUTED = "#1a1a1a", "#757575"  # the page gives these two its own colours
-ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
-
-
-@dataclass(frozen=True)
-class Look:
-    """A method's colour, and its marker and dashes for who cannot tell the colours apart."""
-
-    colour: str
-    marker: str
-    dashes: Any
-
-
-LOOKS = {
-    "mtl": Look(PURPLE, "s", (0, (1, 1))),
-    "ogd": Look(BLUE, "o", "-"),
-    "agem": Look(ORANGE, "^", (0, (5, 1))),
-    "ewc": Look(GREEN, "D", (0, (3, 1, 1, 1))),
-    "sgd": Look(VERMILION, "v", (0, (3, 1.5))),
-}
 STYLE = {
     "svg.hashsalt": "ogd",
     "pdf.fonttype": 42,  # text stays text
@@ -60,7 +41,7 @@ STYLE = {
 
 def styled(**more: str) -> AbstractContextManager[None]:
     """Return a context to draw and to save in; a user's own matplotlibrc changes nothing."""
-    return style.context(["default", {**STYLE, **more}])
+    return styles.context(["default", {**STYLE, **more}])
 
 
 def canvas(width: float, height: float) -> Figure:
@@ -70,15 +51,20 @@ def canvas(width: float, height: float) -> Figure:
     return made
 
 
-def legend(figure: Figure, methods: Sequence[tuple[str, str]], *, filled: bool = False) -> None:
-    """Name the methods, (method, label), in one line above all panels; `filled` for bars."""
+def legend(figure: Figure, lines: Sequence[Line], *more: Line2D, filled: bool = False) -> None:
+    """Name the lines that have anything to show above all panels, then what `more` stands for; `filled` for bars."""
     handles = []
-    for method, label in methods:
-        look = LOOKS[method]
-        dashes = "none" if filled else look.dashes
-        marker, size = ("s", 8.0) if filled else (look.marker, 4.5)
-        handles.append(Line2D([], [], color=look.colour, ls=dashes, marker=marker, ms=size, label=label))
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), handlelength=2.6, columnspacing=1.8)
+    for line in [line for line in lines if line.there]:
+        dashes = "none" if filled else line.look.dashes
+        marker, size = ("s", 8.0) if filled else (line.look.marker, 4.5)
+        handles.append(Line2D([], [], color=line.look.colour, ls=dashes, marker=marker, ms=size, label=line.label))
+    handles += more
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    beside = max(1, int(figure.get_figwidth() / (0.65 + 0.075 * longest)))  # inches: a sample, and a letter
+    figure.legend(
+        handles=handles, loc="outside upper center", ncols=min(beside, len(handles)), handlelength=2.6,
+        columnspacing=1.8,
+    )  # fmt: skip
 
 
 def grid(axes: Axes) -> None:

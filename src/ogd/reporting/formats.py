@@ -1,26 +1,34 @@
-"""A comparison as a table of text, as LaTeX (booktabs) and as CSV; and the lines that all forms and the page share."""
+"""A comparison as a table of text, as LaTeX (booktabs) and as CSV; and the lines that they and the page share."""
 
 import csv
 import io
 import math
 import re
 
-from ogd.reporting.compare import Comparison, Entry, Line
-from ogd.reporting.judge import MARKS, Mark
+from ogd.reporting.cells import Entry, Line, Tally
+from ogd.reporting.compare import ALONE, Comparison
+from ogd.reporting.judge import FORMULA, FORMULA_LATEX, MARKS, Mark
 from ogd.reporting.tables import Table, mean_std, signed
 
 Text = tuple[str, Mark | None]
 LATEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "±": r"$\pm$", "λ": r"$\lambda$", "°": r"$^\circ$", "×": r"$\times$", "–": "--", "…": r"\dots{}",
 }  # fmt: skip
 
 
 def lines(line: Line) -> list[tuple[str, list[Text]]]:
-    """Return a row as text: ours, and where something was published, the paper's and the difference."""
-    texts: list[tuple[str, list[Text]]] = [("ours", [(ours(entry), None) for entry in line.entries])]
-    if any(entry.published for entry in line.entries):
+    """Return a row as text: ours, and where something was published, the paper's and the difference; or counts."""
+    if line.tallies:
+        return [
+            (" / ".join(mark.name for mark in MARKS), [(counts(tally), None) for tally in line.tallies]),
+            ("mean |d|", [(_rounded(tally.distance), None) for tally in line.tallies]),
+        ]
+    whose = ALONE if line.alone else "ours"
+    texts: list[tuple[str, list[Text]]] = [(whose, [(ours(entry), None) for entry in line.entries])]
+    if line.published:
         texts.append(("paper", [(paper(entry), None) for entry in line.entries]))
         texts.append(("difference", [(difference(entry), entry.mark) for entry in line.entries]))
     return texts
@@ -45,6 +53,14 @@ def paper(entry: Entry) -> str:
 def difference(entry: Entry) -> str:
     """Write ours − paper's."""
     return signed(entry.difference) if entry.published and entry.runs else "–"
+
+
+def counts(tally: Tally) -> str:
+    """Write how many cells came out how: `100 / 12 / 56` agree, are better, fall short."""
+    if tally.missing == len(tally.cells):
+        return "–"
+    text = " / ".join(str(tally.counts[mark.name]) for mark in MARKS)
+    return text + (f" ({tally.missing} not run)" if tally.missing else "")
 
 
 def table(comparison: Comparison) -> Table:
@@ -77,8 +93,8 @@ def latex(comparison: Comparison) -> str:
     experiment = comparison.experiment
     where = f" ({experiment.where} of the paper)" if comparison.published else ""
     notes = " ".join(tex(note) for note in (f"{experiment.title}{where}.", comparison.caption, *_notes(comparison)))
-    for mark in MARKS:
-        notes = notes.replace(mark.sign, mark.latex)
+    for sign, symbol in ((tex(FORMULA), FORMULA_LATEX), *((mark.sign, mark.latex) for mark in MARKS)):
+        notes = notes.replace(sign, symbol)
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}",
@@ -91,9 +107,16 @@ def latex(comparison: Comparison) -> str:
 
 
 def tidy(comparison: Comparison) -> str:
-    """Return CSV, a line a cell, unrounded; what is not known is empty."""
+    """Return CSV, a line per cell, unrounded; what is not known is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
+    if comparison.experiment.parts:
+        writer.writerow(["row", "column", *(mark.name for mark in MARKS), "not_run", "mean_absolute_difference"])
+        for line in comparison.lines:
+            for tally, column in zip(line.tallies, comparison.columns, strict=True):
+                counts = [tally.counts[mark.name] for mark in MARKS]
+                writer.writerow([line.label, column, *counts, tally.missing, _number(tally.distance)])
+        return out.getvalue()
     heads = "row method column ours_mean ours_std runs runs_wanted paper_mean paper_std difference mark"
     writer.writerow(heads.split())
     for line in comparison.lines:
@@ -119,8 +142,13 @@ def tex(text: str) -> str:
 def _notes(comparison: Comparison) -> list[str]:
     missing = [f"Incomplete. {'. '.join(comparison.missing)}."] if comparison.missing else []
     marked = any(entry.mark for line in comparison.lines for entry in line.entries)
-    legend = ["; ".join(f"{mark.sign} {mark.words}" for mark in MARKS) + "."] if marked else []
+    agrees, *others = (f"{mark.sign} {mark.words}" for mark in MARKS)
+    legend = ["; ".join([f"{agrees}, that is {FORMULA}", *others]) + "."] if marked else []
     return missing + legend
+
+
+def _rounded(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
 
 
 def _number(value: float) -> str:

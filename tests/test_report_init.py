@@ -1,0 +1,128 @@
+"""The published tables with every kind of initial weights: what `ogd reproduce init` runs, and what is shown of it."""
+
+import csv
+import io
+import math
+from dataclasses import replace
+
+import pytest
+
+from made_records import keep, made
+from ogd.catalogue import INITS
+from ogd.experiments import EXPERIMENTS, Cell, quick, reproduce, runner
+from ogd.experiments.answers import requests_of
+from ogd.experiments.paper import INIT
+from ogd.reporting import formats
+from ogd.reporting.cells import Entry, Tally
+from ogd.reporting.choices import CHOICES
+from ogd.reporting.page import page, scores
+from ogd.reporting.report import comparisons
+
+INITIAL = EXPERIMENTS["init"]
+PAPER = [e for e in EXPERIMENTS.values() if e.where != "Ours"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, mnist):
+    """Quick records of Table 2: all with pytorch's weights and glorot's, one run of one method with he's."""
+    folder = tmp_path_factory.mktemp("records")
+    (versions,) = (v for v in quick(INITIAL).parts if v[0].name == "rotated")
+    for version in versions:
+        for request in (request for row in version.rows for request in requests_of(row, mnist)):
+            runs = 2 if request.init != "he" else request.method == "sgd"
+            for run in range(runs):
+                keep(made(request, run), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def comparison(folder):
+    return next(one for one in comparisons(folder) if one.experiment.name == "init")
+
+
+def test_one_constant_decides_for_the_whole_reproduction():
+    settings = [setting for e in EXPERIMENTS.values() for row in e.rows for setting in row.settings]
+    assert {setting["init"] for setting in settings} == {INIT}
+    assert f"--init {INIT}" in dict(CHOICES)["initial weights"]
+    assert f"take `{INIT}`" in INITIAL.note
+
+
+def test_it_asks_for_every_published_row_with_every_kind_of_weights(mnist, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        runner, "run", lambda wanted, *_: asked.extend(wanted) or runner.Outcome([[]] * len(wanted), [])
+    )
+    (found,), _ = reproduce.perform(reproduce.choose(["init"], quickly=False, runs=None), mnist, tmp_path)
+    rows = [(e, row) for e in PAPER for row in e.rows if row.published]
+    for init in INITS:
+        wanted = {
+            (request.key, e.runs)
+            for e, row in rows
+            for request in requests_of(replace(row, settings=tuple({**s, "init": init} for s in row.settings)), mnist)
+        }
+        assert {(request.key, runs) for request, runs in asked if request.init == init} == wanted
+    assert found.share == 0
+    (fewer,) = reproduce.choose(["init"], quickly=True, runs=3)
+    assert {version.runs for version in fewer.trained} == {3}
+    assert {s["epochs"] for version in fewer.trained for row in version.rows for s in row.settings} == {1}
+
+
+def test_every_table_is_counted_for_every_kind_of_weights(folder, comparison):
+    assert comparison.columns == tuple(INITS)
+    assert [line.label for line in comparison.lines][-2:] == ["Table 4, variants-permuted", "All tables"]
+    assert {len(tally.cells) for tally in comparison.lines[-1].tallies} == {168}
+    rotated = next(line for line in comparison.lines if line.label == "Table 2, rotated")
+    (score,) = (s for s in scores(comparisons(folder)) if s.comparison.experiment.name == "rotated")
+    assert rotated.tallies[0] == score.tally
+    assert [tally.missing for tally in rotated.tallies] == [0, 0, 20]
+    assert [tally.few for tally in rotated.tallies] == [0, 0, 5]
+
+
+def test_what_is_missing_is_said(folder, comparison):
+    said = (
+        "All tables: 143 of 168 cells not run yet at pytorch, glorot; 163 of 168 cells not run yet at he; "
+        "5 of 168 cells from fewer runs at he"
+    )
+    assert comparison.missing == (said,)
+    for text in (formats.table(comparison).markdown(), formats.latex(comparison), page([comparison], {}, folder)):
+        assert said in text
+
+
+def test_it_is_a_table_in_every_form(folder, comparison):
+    rotated = comparison.lines[1].tallies
+    cells = [formats.counts(tally) for tally in rotated]
+    assert cells[0] == " / ".join(str(rotated[0].counts[name]) for name in ("agrees", "better", "short"))
+    assert cells[2].endswith(" (20 not run)")
+    text = formats.table(comparison).markdown()
+    assert f"| Table 2, rotated | agrees / better / short | {' | '.join(cells)} |" in text
+    assert "| Table 3, split | agrees / better / short | – | – | – |" in text
+    assert f"Table 2, rotated & agrees / better / short & {' & '.join(cells)} \\\\" in formats.latex(comparison)
+    lines = {(row["row"], row["column"]): row for row in csv.DictReader(io.StringIO(formats.tidy(comparison)))}
+    assert len(lines) == 9 * 3
+    assert lines["Table 2, rotated", "glorot"]["agrees"] == str(rotated[1].counts["agrees"])
+    assert lines["Table 3, split", "he"]["mean_absolute_difference"] == ""
+    html = page([comparison], {}, folder)
+    assert '<table id="table-init">' in html
+    assert "mean |d|" in html
+
+
+def test_a_tally_counts_what_was_run():
+    cells = (Entry((90.0, 91.0), 2, Cell(90.0, 1.0)), Entry((80.0,), 2, Cell(84.5, 1.0)), Entry((), 2, Cell(1.0, 1.0)))
+    tally = Tally(cells)
+    assert tally.counts == {"agrees": 1, "short": 1}
+    assert (tally.missing, tally.few, tally.distance) == (1, 1, 2.5)
+    assert math.isnan(Tally(()).distance)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"columns": ("one",)}, "parts: 'permuted' has 3 versions, not 1"),
+        ({"value": "final"}, "parts: are for a table of value 'agreement'"),
+        ({"parts": ()}, "parts: are for a table of value 'agreement'"),
+        ({"rows": EXPERIMENTS["rotated"].rows}, "parts: are for a table of value 'agreement'"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(INITIAL, **change)
