@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ogd.data import load
-from ogd.experiments import EXPERIMENTS, quick, resolve
+from ogd.experiments import EXPERIMENTS, quick
 from ogd.experiments.answers import requests_of
 from ogd.records import Curve, RunRecord
 from ogd.records.record import to_json
