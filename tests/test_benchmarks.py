@@ -8,7 +8,9 @@ from torch.utils.data import TensorDataset
 
 from ogd import benchmarks
 from ogd.benchmarks import partition as partitions
+from ogd.benchmarks import rules
 from ogd.benchmarks.batch import draw
+from ogd.experiments import resolve, unit
 
 
 @pytest.mark.parametrize("degrees", [10, -25, 40, 90, 180, 359.5])
@@ -133,6 +135,46 @@ def test_own_says_what_is_wrong(tasks, options, message):
 def test_bad_arguments_are_named(tiny, make, message):
     with pytest.raises(ValueError, match=message):
         make(tiny)
+
+
+def test_rules_need_no_torch_and_no_module_hides_a_benchmark():
+    script = """
+import sys
+from ogd import benchmarks
+from ogd.benchmarks import angles, partition, rules
+from ogd.experiments import resolve, plan
+assert "torch" not in sys.modules
+import ogd.benchmarks.permuting, ogd.benchmarks.rotating, ogd.benchmarks.splitting, ogd.benchmarks.datasets
+for name in benchmarks.__all__:
+    assert callable(getattr(benchmarks, name)), name
+assert set(benchmarks.__all__) <= set(dir(benchmarks))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = benchmarks.nonsense
+
+
+def test_rules_and_benchmarks_agree(tiny):
+    for name, settings in [
+        ("permuted", {"tasks": 3}),
+        ("rotated", {"angles": [0, 22.5]}),
+        ("split", {"partition": "012/3456789"}),
+        ("split", {"tasks": 3, "heads": "single"}),
+    ]:
+        request = resolve(name, "sgd", tiny, **settings)
+        made = unit.benchmark_of(request, tiny)
+        assert benchmarks.task_names(request) == tuple(task.name for task in made.tasks)
+        sizes = rules.rules_of(name).sizes(request, tiny)
+        assert sizes == tuple(len(task.train) for task in made.tasks)
+
+
+def test_settings_of_another_benchmark_are_refused(tiny):
+    with pytest.raises(ValueError, match="angles: is for benchmark 'rotated', not 'split'"):
+        resolve("split", "sgd", tiny, angles=[0, 10])
+    with pytest.raises(ValueError, match="colour: is no option of ogd, which has every, outputs, per_task, projection"):
+        resolve("split", "ogd", tiny, colour="red")
+    with pytest.raises(ValueError, match="alpha: is no option of sgd, which has none"):
+        resolve("split", "sgd", tiny, alpha=1.0)
 
 
 MEASURE = """

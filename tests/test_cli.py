@@ -27,7 +27,7 @@ def run(capsys, *arguments):
     return code, out, err
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list"], ["--version"], ["reproduce", "-h"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list"], ["--version"], ["tune", "-h"], []])
 def test_what_only_informs_does_not_import_torch(arguments):
     script = f"import sys; from ogd.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
     out = subprocess.run(

@@ -79,9 +79,12 @@ def test_the_citation_is_of_this_version():
     assert f"\nversion: {ogd.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_the_tuned_lambda_is_what_the_records_say():
-    for benchmark, value in catalogue.EWC_LAMBDA.items():
-        assert tuning.read(ROOT / "results" / "tuning" / f"ewc-{benchmark}.json").choice == value
+def test_tuned_defaults_are_what_the_records_say():
+    for method, entry in catalogue.METHODS.items():
+        for option in entry.options:
+            for benchmark, value in option.tuned:
+                found = tuning.read(ROOT / "results" / "tuning" / f"{method}-{benchmark}.json")
+                assert (found.option, found.choice) == (option.name, value)
 
 
 def test_no_path_of_a_machine_is_named():

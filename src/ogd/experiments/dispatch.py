@@ -75,8 +75,8 @@ def dispatch(
 def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     """Yield the answer to every call.
 
-    What a unit raises is its answer, so what is raised here comes from the workers: one was killed, say. What it was
-    at is begun again, from its checkpoint where there is one.
+    If a unit fails, its error is its answer. So an exception here means that a worker failed: it was killed, say. Its
+    units are started again, from their checkpoints where there are any.
     """
     left = {call[0].key: call for call in calls}
     for tries in range(TRIES):
@@ -112,7 +112,7 @@ def _carry_out(
 
 
 def _load(plugins: Sequence[str], unit: Unit) -> None:
-    """Load what the driver has loaded. What it registered in its own script is known only where it runs itself."""
+    """Load the driver's plugins; a unit whose method or benchmark is still unknown then is an error."""
     for file in plugins:
         load_plugin(file)
     benchmark, method = unit.request.benchmark, unit.request.method
@@ -127,7 +127,7 @@ def _load(plugins: Sequence[str], unit: Unit) -> None:
 
 @cache  # once per process
 def _follow(driver: int) -> None:
-    """Leave when the driver is killed: nobody waits for the answer, and checkpoints stay."""
+    """Exit when the driver is killed: nobody waits for the answer, and the checkpoints stay."""
 
     def watch() -> None:
         while os.getppid() == driver:
@@ -140,7 +140,7 @@ def _follow(driver: int) -> None:
 
 
 def _kept(out: Path, beacon: Path) -> Path | None:
-    """Where checkpoints go: only where the driver's disk is ours as well can they be found, and removed, again."""
+    """Where checkpoints go: only on the driver's own disk can it find and remove them again."""
     return out if beacon.parent.is_dir() else None
 
 

@@ -30,8 +30,8 @@ class Outcome:
 def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, backend: Backend | None = None) -> Outcome:
     """Return the records of runs 0 … runs−1 of every (request, runs), training only those that `out` does not hold.
 
-    Every record is written as soon as it is there, here and not by whoever trained it. A unit that fails does not keep
-    the others from going on. What was killed goes on from its last checkpoint.
+    Every record is written as soon as it is there, by this process and not by the worker that trained it. If a unit
+    fails, the others go on. What was interrupted resumes from its last checkpoint.
     """
     most: dict[str, tuple[Request, int]] = {}
     for request, n in wanted:
@@ -70,7 +70,7 @@ def _record(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, out
 
 
 def _remove_leftovers(requests: Sequence[Request], needed: set[Path], out: Path) -> None:
-    """Remove the checkpoints of units that are finished, where whoever finished them was killed before he could."""
+    """Remove the checkpoints of finished units that a killed process left behind."""
     left = []
     for request in requests:
         found = list(records.folder_of(request, out).glob("checkpoint-*.safetensors"))
@@ -84,7 +84,7 @@ def _remove_leftovers(requests: Sequence[Request], needed: set[Path], out: Path)
 
 
 def _runs(checkpoint: Path) -> tuple[int, ...]:
-    """Return the runs that a checkpoint's name tells."""
+    """Return the runs in the name of a checkpoint."""
     named = re.search(r"-(\d+(?:-\d+)*)\.safetensors$", checkpoint.name)
     return tuple(map(int, named[1].split("-"))) if named else ()
 
