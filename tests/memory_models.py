@@ -127,7 +127,7 @@ def mlp() -> nn.Module:
 
 
 def sequences() -> nn.Module:
-    """Linear on sequences, T outer products an example: factored in the wide layer, dense in the narrow."""
+    """Linear on sequences, T outer products per example: factored in the wide layer, dense in the narrow."""
     return nn.Sequential(nn.Linear(9, 11), nn.Tanh(), nn.Linear(11, 2), nn.Flatten(), nn.Linear(6, 4))
 
 

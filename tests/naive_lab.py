@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ogd import seeds
-from ogd.methods import agem
-from ogd.models import StackedMLP
+from ogd.methods import buffer
 from reference import flat, gram_schmidt, logit_gradients
 
 Example = tuple[Tensor, int, list[int]]  # input, label, the classes of its head
@@ -44,26 +43,56 @@ class MTL(Naive):
         return seen
 
 
-class AGEM(Naive):
-    memory: list[Example]
+class Storing(Naive):
+    """Keeps examples, with the logits they had, and draws a batch of them per step."""
 
-    def __init__(self, run, storage=6, reference_batch=4):
+    def __init__(self, run, per_task=6, batch=4):
         super().__init__(run)
-        self.memory, self.step, self.storage, self.batch = [], 0, storage, reference_batch
+        self.memory, self.step, self.per_task, self.batch = [], 0, per_task, batch
+
+    def draw(self):
+        purpose = f"reference/{self.tasks}/{self.step // buffer.BLOCK}"
+        draws = seeds.generator(0, self.run, purpose)
+        index = torch.randint(len(self.memory), (buffer.BLOCK, self.batch), generator=draws)[self.step % buffer.BLOCK]
+        self.step += 1
+        return [self.memory[i] for i in index.tolist()]
 
     def gradient(self, module, g):
-        if not self.memory:
-            return g
-        purpose = f"reference/{self.tasks}/{self.step // agem.BLOCK}"
-        draws = seeds.generator(0, self.run, purpose)
-        index = torch.randint(len(self.memory), (agem.BLOCK, self.batch), generator=draws)[self.step % agem.BLOCK]
-        self.step += 1
-        r = gradient(module, [self.memory[i] for i in index.tolist()])
-        return g - (g @ r) / (r @ r) * r if g @ r < 0 else g
+        return self.changed(module, g, self.draw()) if self.memory else g
 
     def end_task(self, module, task):
         super().end_task(module, task)
-        self.memory += self.kept(task, self.storage)
+        self.memory += [(*one, logits_of(module, one[0]).detach()) for one in self.kept(task, self.per_task)]
+
+
+class AGEM(Storing):
+    def __init__(self, run, per_task, reference_batch):
+        super().__init__(run, per_task, reference_batch)
+
+    def changed(self, module, g, batch):
+        r = gradient(module, [one[:3] for one in batch])
+        return g - (g @ r) / (r @ r) * r if g @ r < 0 else g
+
+
+class ER(Storing):
+    def __init__(self, run, per_task, replay_batch):
+        super().__init__(run, per_task, replay_batch)
+
+    def changed(self, module, g, batch):
+        return g + gradient(module, [one[:3] for one in batch])
+
+
+class DER(ER):
+    def __init__(self, run, per_task, replay_batch, alpha):
+        super().__init__(run, per_task, replay_batch)
+        self.alpha = alpha
+
+    def changed(self, module, g, batch):
+        distance = torch.zeros((), dtype=torch.float64)
+        for x, _, classes, z in batch:
+            distance = distance + F.mse_loss(logits_of(module, x)[classes], z[classes]) / len(batch)
+        pulled = torch.autograd.grad(self.alpha * distance, list(module.parameters()))
+        return super().changed(module, g, batch) + flat(pulled)
 
 
 class EWC(Naive):
@@ -87,7 +116,7 @@ class EWC(Naive):
         p = []
         for x, _, classes in examples:
             z = torch.full((10,), -torch.inf, dtype=torch.float64)
-            z[classes] = module(x[None])[0, classes].detach()
+            z[classes] = logits_of(module, x)[classes].detach()
             p.append(z.softmax(0))
         draws = seeds.generator(0, self.run, f"fisher/{self.tasks}")
         labels = torch.multinomial(torch.stack(p), 1, generator=draws)[:, 0].tolist()
@@ -97,9 +126,9 @@ class EWC(Naive):
 class OGD(Naive):
     """The paper's Algorithm 1; what it projects is the update, which for plain SGD is the same."""
 
-    def __init__(self, run, storage=30, logits="true", **_):
+    def __init__(self, run, per_task=30, outputs="true", **_):
         super().__init__(run)
-        self.storage, self.logits, self.S = storage, logits, []
+        self.per_task, self.outputs, self.S = per_task, outputs, []
 
     def update(self, u):
         for v in self.S:
@@ -108,62 +137,80 @@ class OGD(Naive):
 
     def end_task(self, module, task):
         super().end_task(module, task)
-        width = len(task.classes or range(10)) if self.logits == "all" else 1
+        width = len(task.classes or range(10)) if self.outputs == "all" else 1
         rows = []
-        for x, y, classes in self.kept(task, self.storage // width):
-            rows.append(logit_gradients(module, x[None], torch.tensor([y]), outputs=self.logits, classes=classes))
+        for x, y, classes in self.kept(task, self.per_task // width):
+            label = torch.tensor([y])
+            rows.append(logit_gradients(module, seen(module, x), label, outputs=self.outputs, classes=classes))
         self.S = gram_schmidt(torch.cat(rows), self.S)
 
 
-METHODS = {"sgd": Naive, "mtl": MTL, "agem": AGEM, "ewc": EWC, "ogd": OGD}
+METHODS = {"sgd": Naive, "mtl": MTL, "agem": AGEM, "er": ER, "der": DER, "ewc": EWC, "ogd": OGD}
 
 
 def example(task, i: int, run: int) -> Example:
+    return ordered(task, task.train.x[i], run).double(), int(task.train.y[i]), list(task.classes or range(10))
+
+
+def ordered(task, x: Tensor, run: int) -> Tensor:
+    """An input as a run sees it."""
     columns = task.columns([run])
-    x = task.train.x[i] if columns is None else task.train.x[i][columns[0]]
-    return x.double(), int(task.train.y[i]), list(task.classes or range(10))
+    return x if columns is None else x.flatten()[columns[0]].view(x.shape)
+
+
+def seen(module: nn.Module, x: Tensor) -> Tensor:
+    """A batch of one, as the module takes it."""
+    return x.reshape(1, -1) if isinstance(module[0], nn.Linear) else x[None]
+
+
+def logits_of(module: nn.Module, x: Tensor) -> Tensor:
+    return module(seen(module, x))[0]
 
 
 def gradient(module: nn.Module, examples: list[Example]) -> Tensor:
     """∂L/∂w of the mean loss; each example's softmax runs over its own head."""
     loss = torch.zeros((), dtype=torch.float64)
     for x, y, classes in examples:
-        logits = module(x[None])[:, classes]
-        loss = loss + F.cross_entropy(logits, torch.tensor([classes.index(y)])) / len(examples)
+        logits = logits_of(module, x)[classes]
+        loss = loss + F.cross_entropy(logits[None], torch.tensor([classes.index(y)])) / len(examples)
     return flat(torch.autograd.grad(loss, list(module.parameters())))
 
 
-def train(benchmark, method: Naive, hidden, *, epochs, batch_size, lr, momentum=0.0):
-    """Return the trained module and the accuracy matrix."""
-    sizes = (benchmark.inputs, *hidden, benchmark.outputs)
-    module = StackedMLP(sizes, runs=[method.run], dtype=torch.float64).module(method.run)
+def train(benchmark, method: Naive, module, *, epochs, batch_size, lr, optimizer="sgd", momentum=0.0):
+    """Train a module in place, with an optimizer of torch.optim per task, and return the accuracy matrix."""
+    kinds = {"sgd": lambda w: torch.optim.SGD(w, lr, momentum), "adam": lambda w: torch.optim.Adam(w, lr)}
     matrix = [accuracies(module, benchmark, method.run)]
     for t, task in enumerate(benchmark.tasks):
         pool = [(source, i) for source in method.sources(benchmark.tasks[: t + 1]) for i in range(len(source.train))]
-        velocity = torch.zeros(sum(w.numel() for w in module.parameters()), dtype=torch.float64)
+        moving = kinds[optimizer](module.parameters())
         for epoch in range(epochs):
             index = seeds.draw(0, [method.run], f"order/{t}/{epoch}", len(pool), len(task.train))[0].tolist()
             for start in range(0, len(index), batch_size):
                 batch = [example(*pool[i], method.run) for i in index[start : start + batch_size]]
-                g = method.gradient(module, gradient(module, batch))
-                velocity = momentum * velocity + g
-                move(module, method.update(-lr * velocity))
+                step(module, moving, method, method.gradient(module, gradient(module, batch)))
         method.end_task(module, task)
         matrix.append(accuracies(module, benchmark, method.run))
-    return module, np.array(matrix)
+    return np.array(matrix)
 
 
-def move(module: nn.Module, u: Tensor) -> None:
+def step(module: nn.Module, optimizer: torch.optim.Optimizer, method: Naive, g: Tensor) -> None:
+    """Let the optimizer move the weights by g, and put what the method makes of that move in its place."""
+    weights = list(module.parameters())
+    sizes = [w.numel() for w in weights]
+    before = flat(weights)
+    for w, part in zip(weights, g.split(sizes), strict=True):
+        w.grad = part.view(w.shape).clone()
+    optimizer.step()
+    after = before + method.update(flat(weights) - before)
     with torch.no_grad():
-        for w, part in zip(module.parameters(), u.split([w.numel() for w in module.parameters()]), strict=True):
-            w.add_(part.view(w.shape))
+        for w, part in zip(weights, after.split(sizes), strict=True):
+            w.copy_(part.view(w.shape))
 
 
 def accuracies(module, benchmark, run) -> list[float]:
     row = []
     for task in benchmark.tasks:
-        columns = task.columns([run])
-        x = task.test.x if columns is None else task.test.x[:, columns[0]]
+        x = torch.stack([ordered(task, one, run) for one in task.test.x])
         row.append(accuracy(module, x.double(), task.test.y, list(task.classes or range(10))))
     return row
 
@@ -171,7 +218,7 @@ def accuracies(module, benchmark, run) -> list[float]:
 def accuracy(module: nn.Module, x: Tensor, y: Tensor, classes: list[int]) -> float:
     right = 0
     for one, label in zip(x, y, strict=True):
-        logits = module(one[None])[0].detach()
+        logits = logits_of(module, one).detach()
         right += int(max(classes, key=lambda c: float(logits[c])) == int(label))
     return right / len(y)
 

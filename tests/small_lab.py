@@ -1,9 +1,10 @@
 """Small trainings in float64, and every method with options that make it matter there."""
 
 import torch
+from torch import nn
 
 from ogd import benchmarks, methods, training
-from ogd.models import StackedMLP
+from ogd.models import StackedMLP, StackedModules
 
 
 def make(name, dataset, tasks=2):
@@ -11,10 +12,27 @@ def make(name, dataset, tasks=2):
     return getattr(benchmarks, name)(tasks, dataset=dataset, **options)
 
 
-def fit(benchmark, method=None, runs=2, **options):
-    model = StackedMLP((benchmark.inputs, 8, 6, benchmark.outputs), runs=runs, seed=0, dtype=torch.float64)
+def small_cnn():
+    """For images of 6 × 5 pixels."""
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 10)
+    )
+
+
+def stack(kind="mlp", runs=2, dtype=torch.float64):
+    if kind == "mlp":
+        return StackedMLP((30, 8, 6, 10), runs=runs, seed=0, dtype=dtype)
+    return StackedModules.made(small_cnn, runs=runs, dtype=dtype)
+
+
+def fit(benchmark, method=None, runs=2, kind="mlp", **options):
+    model = stack(kind, runs)
     options = {"epochs": 2, "batch_size": 7, "lr": 0.5, "progress": False, **options}
     return model, training.train(benchmark, model, method, **options)
+
+
+def weights(model):
+    return list(model.params.values())
 
 
 SCHEDULE = {"epochs": 2, "batch_size": 7, "lr": 0.5}
@@ -22,12 +40,14 @@ SCHEDULE = {"epochs": 2, "batch_size": 7, "lr": 0.5}
 CASES = [
     ("sgd", methods.SGD, {}),
     ("mtl", methods.MTL, {}),
-    ("agem", methods.AGEM, {"storage": 6, "reference_batch": 4}),
+    ("agem", methods.AGEM, {"per_task": 6, "reference_batch": 4}),
+    ("er", methods.ER, {"per_task": 6, "replay_batch": 4}),
+    ("der", methods.DER, {"per_task": 6, "replay_batch": 4, "alpha": 0.7}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
     *(
-        ("ogd", methods.OGD, {"storage": 30, "logits": logits, "projection": projection})
-        for logits in ("true", "mean", "all")
+        ("ogd", methods.OGD, {"per_task": 30, "outputs": outputs, "projection": projection})
+        for outputs in ("true", "mean", "all")
         for projection in ("implicit", "explicit")
     ),
 ]

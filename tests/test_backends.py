@@ -53,7 +53,7 @@ def test_dask_starts_a_cluster_of_this_machine(tiny_folder, tmp_path, capsys):
 def test_a_cluster_of_one_thread_works_elsewhere():
     distributed = pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as made:
-        with backends.Crew("dask", made.scheduler_address).at_work() as stream:
+        with backends.Backend("dask", made.scheduler_address).start() as stream:
             found = list(stream(os.getpid, [()] * 3))
         assert found == [found[0]] * 3
         assert found[0] != os.getpid()

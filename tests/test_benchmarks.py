@@ -7,8 +7,10 @@ import torch
 from torch.utils.data import TensorDataset
 
 from ogd import benchmarks
+from ogd.benchmarks import partition as partitions
+from ogd.benchmarks import rules
 from ogd.benchmarks.batch import draw
-from ogd.records import partition as partitions
+from ogd.experiments import resolve, unit
 
 
 @pytest.mark.parametrize("degrees", [10, -25, 40, 90, 180, 359.5])
@@ -42,10 +44,10 @@ def test_permutations_are_each_run_s_own(tiny):
 def test_draw_permutes_by_index(tiny):
     task = benchmarks.permuted(1, dataset=tiny).tasks[0]
     index, columns = torch.tensor([[3, 4], [5, 3]]), task.columns([0, 7])
-    x = draw(task.train, index, columns, torch.empty(10, 30))
+    x = draw(task.train, index, columns, torch.empty(10, 1, 6, 5))
     for r in range(2):
         for i in range(2):
-            assert x[r, i].equal(task.train.x[index[r, i]][columns[r]])
+            assert x[r, i].equal(task.train.x[index[r, i]].flatten()[columns[r]].view(1, 6, 5))
 
 
 def test_split_deals_out_the_classes(tiny):
@@ -87,7 +89,7 @@ X, Y = torch.rand(4, 3), torch.tensor([0, 1, 0, 1])
     [
         ([], {}, "tasks: give at least one"),
         ([(X, Y)], {}, "tasks: task 1 is not a .train, test. pair"),
-        ([((X, Y), (X[:, :2], Y))], {}, "tasks: all inputs must be of one size"),
+        ([((X, Y), (X[:, :2], Y))], {}, "tasks: all inputs must be of one shape"),
         ([((X, Y[:2]), (X, Y))], {}, "tasks: task 1's train data need one label"),
         ([((X, Y), (X, Y.float()))], {}, "tasks: task 1's test labels must be whole"),
         ([((X, Y - 1), (X, Y))], {}, "tasks: task 1's train labels"),
@@ -135,33 +137,75 @@ def test_bad_arguments_are_named(tiny, make, message):
         make(tiny)
 
 
+def test_rules_need_no_torch_and_no_module_hides_a_benchmark():
+    script = """
+import sys
+from ogd import benchmarks
+from ogd.benchmarks import angles, partition, rules
+from ogd.experiments import resolve, plan
+assert "torch" not in sys.modules
+import ogd.benchmarks.permuting, ogd.benchmarks.rotating, ogd.benchmarks.splitting, ogd.benchmarks.datasets
+for name in benchmarks.__all__:
+    assert callable(getattr(benchmarks, name)), name
+assert set(benchmarks.__all__) <= set(dir(benchmarks))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = benchmarks.nonsense
+
+
+def test_rules_and_benchmarks_agree(tiny):
+    for name, settings in [
+        ("permuted", {"tasks": 3}),
+        ("rotated", {"angles": [0, 22.5]}),
+        ("split", {"partition": "012/3456789"}),
+        ("split", {"tasks": 3, "heads": "single"}),
+    ]:
+        request = resolve(name, "sgd", tiny, **settings)
+        made = unit.benchmark_of(request, tiny)
+        assert benchmarks.task_names(request) == tuple(task.name for task in made.tasks)
+        sizes = rules.rules_of(name).sizes(request, tiny)
+        assert sizes == tuple(len(task.train) for task in made.tasks)
+
+
+def test_settings_of_another_benchmark_are_refused(tiny):
+    with pytest.raises(ValueError, match="angles: is for benchmark 'rotated', not 'split'"):
+        resolve("split", "sgd", tiny, angles=[0, 10])
+    with pytest.raises(ValueError, match="colour: is no option of ogd, which has every, outputs, per_task, projection"):
+        resolve("split", "ogd", tiny, colour="red")
+    with pytest.raises(ValueError, match="alpha: is no option of sgd, which has none"):
+        resolve("split", "sgd", tiny, alpha=1.0)
+
+
 MEASURE = """
 import resource, torch, ogd
+from ogd.methods import Finished
+from ogd.optimizers import SGD
 from ogd.seeds import draw
 from ogd.training.batches import chunks
-from ogd.training.descent import Descent
 from ogd.training.evaluation import evaluate
-from ogd.training.loop import step
+from ogd.training.loop import take_step
 benchmark = ogd.benchmarks.rotated(5)
 model, none = ogd.models.StackedMLP(runs=10), [None] * 5
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 index = draw(0, model.runs, "x", 300_000, 60_000)
 next(chunks(benchmark.tasks, index, none, 10, 10))
-evaluate(model, benchmark.tasks, none)
+evaluate(model, benchmark.tasks, 10)
 print(peak())
 method = ogd.methods.OGD()
 method.begin(model, 0)
-for task in benchmark.tasks[:4]:
-    method.end_task(model, task, None)
-network, descent = method.network(model), Descent(model, 1e-3)
+for number, task in enumerate(benchmark.tasks[:4], 1):
+    method.end_task(Finished(task, model, number, 0, 10, 0))
+optimizer = SGD(model, 1e-3)
+constraint = method.constraint(optimizer)
 chunk = next(chunks(benchmark.tasks[4:], index[:, :160] % 60_000, none, 10, 10))
-method.foresee(chunk.x)
+constraint.foresee(chunk.x)
 for batch in chunk.split(10):
-    step(descent, method, network, batch)
-method.settle(model)
-method.end_task(model, benchmark.tasks[4], None)
-evaluate(model, benchmark.tasks, none)
+    take_step(optimizer, method, constraint, batch, 0)
+constraint.settle()
+method.end_task(Finished(benchmark.tasks[4], model, 5, 0, 10, 0))
+evaluate(model, benchmark.tasks, 10)
 print(peak())
 """
 

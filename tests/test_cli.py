@@ -12,6 +12,10 @@ from ogd import catalogue, cli
 SMALL = ["--runs", "2", "--epochs", "1", "--batch-size", "7", "--hidden", "6"]
 
 
+def names(method):
+    return [option.name for option in method.options]
+
+
 def run(capsys, *arguments):
     """Run in this process, which has imported torch already."""
     code = 0
@@ -23,7 +27,7 @@ def run(capsys, *arguments):
     return code, out, err
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list"], ["--version"], ["reproduce", "-h"], []])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list"], ["--version"], ["tune", "-h"], []])
 def test_what_only_informs_does_not_import_torch(arguments):
     script = f"import sys; from ogd.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
     out = subprocess.run(
@@ -34,8 +38,33 @@ def test_what_only_informs_does_not_import_torch(arguments):
 
 def test_list_names_everything(capsys):
     _, out, _ = run(capsys, "list")
-    for name in [*catalogue.BENCHMARKS, *catalogue.METHODS, "mnist", "variants-rotated", "curves", "Table 7"]:
+    for name in [
+        *catalogue.BENCHMARKS,
+        *catalogue.METHODS,
+        *catalogue.MODELS,
+        *catalogue.INITS,
+        "mnist",
+        "variants-rotated",
+        "curves",
+        "Table 7",
+    ]:
         assert name in out
+
+
+@pytest.mark.parametrize(
+    ("command", "texts"),
+    [
+        ("run", [*(f"--{name.replace('_', '-')}" for entry in catalogue.METHODS.values() for name in names(entry))]),
+        ("run", ["--angles", "split: the classes of each task", "(default: 0.001)", "--optimizer", "(default: 0)"]),
+        ("run", ["ogd, agem, er, der: gradients or examples", "100 100 for mlp, 100 for cnn", "300 on split"]),
+        ("tune", ["der (--alpha), ewc (--ewc-lambda)", "ewc: 1 3 10 30 100 300 1000", "--init"]),
+    ],
+)
+def test_help_has_names_and_defaults_from_the_catalogue(capsys, monkeypatch, command, texts):
+    monkeypatch.setenv("COLUMNS", "1000")
+    _, out, _ = run(capsys, command, "--help")
+    for text in texts:
+        assert text in out
 
 
 @pytest.mark.parametrize("entry", [*catalogue.BENCHMARKS.values(), *catalogue.METHODS.values()])
@@ -80,8 +109,10 @@ def test_run_trains_once_and_remembers(tiny_folder, tmp_path, capsys, benchmark,
         ("rotated", ["--angles", "0", "90"]),
         ("split", ["--heads", "single"]),
         ("split", ["--partition", "56789/01234"]),
-        ("rotated", ["--method", "ogd", "--storage", "3"]),
-        ("rotated", ["--method", "ogd", "--logits", "all"]),
+        ("rotated", ["--init", "he"]),
+        ("rotated", ["--optimizer", "adam"]),
+        ("rotated", ["--method", "ogd", "--per-task", "3"]),
+        ("rotated", ["--method", "ogd", "--outputs", "all"]),
         ("rotated", ["--method", "agem", "--reference-batch", "2"]),
         ("rotated", ["--method", "ewc", "--ewc-lambda", "50"]),
     ],
@@ -192,7 +223,7 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
     [
         (["run", "--benchmark", "rotatd"], "--benchmark: there is no 'rotatd'; did you mean 'rotated'?"),
         (["run", "--method", "sdg"], "--method: there is no 'sdg'; did you mean 'sgd'?"),
-        (["run", "--method", "xyz"], "--method: there is no 'xyz'; it is one of ogd, agem, ewc, sgd, mtl"),
+        (["run", "--method", "xyz"], "--method: there is no 'xyz'; it is one of mtl, ogd, agem, er, der, ewc, sgd"),
         (["run", "--tasks", "0"], "--tasks: must be at least 1, not 0"),
         (["run", "--runs", "0"], "--runs: must be at least 1, not 0"),
         (["run", "--runs", "two"], "--runs: invalid int value: 'two'"),
@@ -211,14 +242,25 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--runs", "99999999999"], "--runs: must be at most 100,000"),
         (["run", "--jobs", "0"], "--jobs: must be at least 1, not 0"),
         (["run", "--out", "/dev/null/x"], "--out: cannot write to /dev/null/x"),
-        (["run", "--method", "sgd", "--storage", "9"], "--storage: is for ogd and agem, not for sgd"),
-        (["run", "--method", "ogd", "--every", "0"], "--every: must be a whole number of at least 1, not 0"),
-        (["run", "--method", "ogd", "--every", "5", "--projection", "implicit"], "--every: 5 needs projection"),
-        (["run", "--method", "ogd", "--logits", "tru"], "--logits: there is no 'tru'; did you mean 'true'?"),
+        (["run", "--method", "sgd", "--storage", "9"], "--per-task: is for ogd and agem and er and der, not for sgd"),
+        (["run", "--method", "ogd", "--every", "0"], "--every: must be at least 1, not 0"),
+        (
+            ["run", "--method", "ogd", "--every", "5", "--projection", "implicit"],
+            "--projection: 'implicit' is for model mlp",
+        ),
+        (["run", "--method", "ogd", "--logits", "tru"], "--outputs: there is no 'tru'; did you mean 'true'?"),
         (["run", "--method", "ewc", "--ewc-lambda", "-1"], "--ewc-lambda: must be a number of at least 0, not -1.0"),
-        (["run", "--momentum", "1"], "--momentum: must be at least 0 and below 1, not 1.0"),
+        (["run", "--momentum", "1"], "--momentum: must be a number of at least 0 and below 1"),
+        (["run", "--optimizer", "adma"], "--optimizer: there is no 'adma'; did you mean 'adam'?"),
+        (["run", "--optimizer", "adam", "--momentum", "0.9"], "--momentum: is for optimizer 'sgd', not 'adam'"),
+        (["run", "--optimizer", "adam", "--projection", "implicit"], "optimizer adam needs 'explicit'"),
+        (["run", "--model", "rnn"], "--model: there is no 'rnn'"),
+        (["run", "--model", "cnn", "--hidden", "9", "9"], "--hidden: a cnn has one hidden linear layer, not 2"),
+        (["run", "--init", "xavier"], "--init: there is no 'xavier'"),
+        (["run", "--benchmark", "split", "--heads", "mutli"], "--heads: there is no 'mutli'; did you mean 'multi'?"),
         (["tune", "agem"], "METHOD: invalid choice: 'agem'"),
-        (["tune", "ewc", "--grid", "1", "-1"], "--grid: must be numbers of at least 0"),
+        (["tune", "ewc", "--grid", "1", "-1"], "--grid: ewc_lambda: must be a number of at least 0"),
+        (["tune", "der", "--grid", "1", "1"], "--grid: has a value twice"),
         (["run", "--wrong"], "unrecognized arguments: --wrong"),
         (["reproduce", "rotatedd"], "NAME: there is no 'rotatedd'; did you mean 'rotated'?"),
         (["reproduce", "rotated", "--runs", "0"], "--runs: must be at least 1, not 0"),
@@ -241,10 +283,10 @@ def test_reproduce_shows_the_paper_s_numbers_and_does_not_repeat_itself(tmp_path
     assert code == 0
     assert "88.2 ± 5.9" in out
     assert "quick profile" in out
-    assert all(label in out for label in ("OGD", "A-GEM", "EWC", "SGD", "MTL"))
-    monkeypatch.setattr("ogd.experiments.crew.perform", None)
+    assert all(label in out for label in ("OGD", "A-GEM", "ER", "DER++", "EWC", "SGD", "MTL"))
+    monkeypatch.setattr("ogd.experiments.dispatch.dispatch", None)
     assert run(capsys, *arguments)[1] == out
-    assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 6
+    assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 8
 
 
 def test_a_diverged_run_is_an_error_and_leaves_no_record(tiny_folder, tmp_path, capsys):
@@ -263,7 +305,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the same command goes on from the last checkpoint" in err
+    assert "run the same command again to resume" in err
     assert "Traceback" not in err
 
 
@@ -277,4 +319,4 @@ def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     (tmp_path / "speed.json").write_text('{"schema": 7}')
     code, _, err = run(capsys, "bench", "--show", tmp_path / "speed.json")
     assert (code, err.count("\n")) == (2, 1)
-    assert "it has schema 7" in err
+    assert "has schema 7, which this ogd" in err

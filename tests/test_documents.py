@@ -37,7 +37,7 @@ def test_code_runs(path, tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_tables_are_drawn_from_the_records(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("ogd.experiments.crew.perform", None)  # nothing may be trained here
+    monkeypatch.setattr("ogd.experiments.dispatch.dispatch", None)  # nothing may be trained here
     text = path.read_text()
     assert refresh.redraw(text) == text, f"{path.name}: `make docs` redraws its tables"
 
@@ -79,9 +79,12 @@ def test_the_citation_is_of_this_version():
     assert f"\nversion: {ogd.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-def test_the_tuned_lambda_is_what_the_records_say():
-    for benchmark, value in catalogue.EWC_LAMBDA.items():
-        assert tuning.read(ROOT / "results" / "tuning" / f"ewc-{benchmark}.json").choice == value
+def test_tuned_defaults_are_what_the_records_say():
+    for method, entry in catalogue.METHODS.items():
+        for option in entry.options:
+            for benchmark, value in option.tuned:
+                found = tuning.read(ROOT / "results" / "tuning" / f"{method}-{benchmark}.json")
+                assert (found.option, found.choice) == (option.name, value)
 
 
 def test_no_path_of_a_machine_is_named():

@@ -118,8 +118,22 @@ def test_tasks_add_up_and_only_new_rows_of_K_are_computed(monkeypatch: pytest.Mo
         _ = memory.rank
     assert memory.tasks == (16, 4, 16)
     assert computed == [16, 4, 16]
-    assert len(memory.store.pieces) == 3  # one a layer, whatever the number of tasks
+    assert len(memory.store.pieces) == 3  # one per layer, whatever the number of tasks
     torch.testing.assert_close(memory.store.gram(memory.store.shapes), rows(memory) @ rows(memory).mT)
+
+
+def test_the_rank_is_computed_once_per_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ogd.memory import store
+
+    computed = []
+    original = store.rank
+    monkeypatch.setattr(store, "rank", lambda K, rtol: computed.append(len(K)) or original(K, rtol))
+    model, x, y = make("mlp")
+    memory = Memory(model)
+    for _ in range(2):
+        memory.remember((x, y))
+        assert [memory.rank, memory.rank] == [6, 6]
+    assert computed == [6, 12]
 
 
 def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:

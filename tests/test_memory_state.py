@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -62,6 +64,16 @@ def test_loading_replaces_what_a_protected_optimizer_is_held_to(tmp_path: Path) 
     assert (rows(memory) @ (after - before)).abs().max() < 1e-10
 
 
+def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path: Path) -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model, np.int64(4), outputs="all", budget=np.int32(20), chunk_size=np.int64(3))
+    memory.remember((x, y), classes=[*np.arange(2), torch.tensor(3)])
+    memory.protect(torch.optim.SGD(model.parameters(), lr=0.1), every=np.int64(2))
+    memory.save(tmp_path / "m.safetensors")
+    loaded = Memory.load(tmp_path / "m.safetensors", model)
+    assert (loaded.per_task, loaded.budget.directions, loaded.chunk_size, len(loaded)) == (4, 20, 3, 12)
+
+
 def test_functions_must_be_given_again(tmp_path: Path) -> None:
     model, x, y = make("mlp")
     memory = Memory(model, outputs=lambda f, y: f[:, 0], logits=lambda m, x: m(x))
@@ -90,10 +102,21 @@ def test_saving_settles_and_replaces_atomically(tmp_path: Path, monkeypatch: pyt
         raise OSError("disk full")
 
     monkeypatch.setattr(state, "save_file", broken)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OSError, match=r"m\.safetensors: disk full"):
         memory.save(path)
     assert path.read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["m.safetensors"]
+
+
+def test_a_full_disk_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = saved(tmp_path / "m.safetensors")
+
+    def full(*_: object) -> None:
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(state, "save_file", full)
+    with pytest.raises(OSError, match=r"m\.safetensors: it could not be written \(No space left on device\)"):
+        memory.save(tmp_path / "m.safetensors")
 
 
 def document(change: Callable[[dict], object]) -> Callable[[dict, dict], None]:

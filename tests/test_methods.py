@@ -4,74 +4,93 @@ import torch
 
 import naive_lab
 from ogd import methods, training
-from ogd.models import StackedMLP
 from ogd.progress import Silent
 from ogd.seeds import draw
 from ogd.training.batches import chunks
 from reference import flat
-from small_lab import CASES, SCHEDULE, fit, make
+from small_lab import CASES, SCHEDULE, fit, make, stack, weights
+
+OPTIMIZERS = {
+    "sgd": {"lr": 0.5},
+    "momentum": {"lr": 0.25, "momentum": 0.5},
+    "adam": {"lr": 0.01, "optimizer": "adam"},
+}
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
-@pytest.mark.parametrize(("method", "kind", "options"), CASES)
-def test_the_loop_equals_a_naive_one(tiny, monkeypatch, name, method, kind, options, momentum):
-    monkeypatch.setattr("ogd.methods.agem.BLOCK", 4)
+@pytest.mark.parametrize(("model", "method", "kind", "options"), [
+    *(("mlp", *case) for case in CASES),
+    *(("cnn", *case) for case in CASES if case[0] != "ogd"),
+    *(("cnn", "ogd", methods.OGD, {"per_task": 10, "outputs": outputs}) for outputs in ("true", "mean", "all")),
+])  # fmt: skip
+def test_the_loop_equals_a_naive_one(tiny, monkeypatch, name, model, method, kind, options, optimizer):
+    if optimizer == "adam" and options.get("projection") == "implicit":
+        pytest.skip("there is no implicit projection under Adam")
+    monkeypatch.setattr("ogd.methods.buffer.BLOCK", 4)
     benchmark = make(name, tiny, tasks=3)
-    schedule = {"epochs": 1, "batch_size": 7, "lr": 0.5 * (1 - momentum), "momentum": momentum}
-    model, result = fit(benchmark, kind(**options), **schedule)
+    schedule = {"epochs": 1, "batch_size": 7, **OPTIMIZERS[optimizer]}
+    trained, result = fit(benchmark, kind(**options), kind=model, **schedule)
     for run in (0, 1):
-        module, matrix = naive_lab.train(benchmark, naive_lab.METHODS[method](run, **options), (8, 6), **schedule)
-        for ours, theirs in zip(model.module(run).parameters(), module.parameters(), strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+        module = stack(model).module(run)
+        matrix = naive_lab.train(benchmark, naive_lab.METHODS[method](run, **options), module, **schedule)
+        for ours, theirs in zip(trained.module(run).parameters(), module.parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(result.accuracy[run], matrix)
 
 
+def test_implicit_projection_is_refused_where_it_would_be_wrong(tiny):
+    method = methods.OGD(per_task=20, projection="implicit")
+    for options in ({"optimizer": "adam", "lr": 0.01}, {"kind": "cnn"}):
+        with pytest.raises(ValueError, match="projection: 'implicit' needs a StackedMLP and the optimizer sgd"):
+            fit(make("rotated", tiny), method, **options)
+    fit(make("rotated", tiny), methods.OGD(per_task=20), optimizer="adam", lr=0.01)
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("logits", ["true", "mean", "all"])
+@pytest.mark.parametrize("outputs", ["true", "mean", "all"])
 @pytest.mark.parametrize(("projection", "dtype", "tolerance"), [
     ("implicit", torch.float64, 1e-9),
     ("explicit", torch.float64, 1e-9),
     ("implicit", torch.float32, 1e-4),
     ("explicit", torch.float32, 1e-4),
 ])  # fmt: skip
-def test_ogd_equals_algorithm_1_over_three_tasks(tiny, projection, dtype, tolerance, logits, momentum):
+def test_ogd_equals_algorithm_1_over_three_tasks(tiny, projection, dtype, tolerance, outputs, momentum):
     benchmark = make("permuted", tiny, tasks=3)
     schedule = {"epochs": 1, "batch_size": 7, "lr": 0.1 * (1 - momentum), "momentum": momentum}
-    model = StackedMLP((30, 8, 6, 10), runs=[1], dtype=dtype)
-    method = methods.OGD(storage=30, logits=logits, projection=projection)
+    model = stack(runs=[1], dtype=dtype)
+    method = methods.OGD(per_task=30, outputs=outputs, projection=projection)
     training.train(benchmark, model, method, progress=False, **schedule)
-    module, _ = naive_lab.train(benchmark, naive_lab.OGD(1, storage=30, logits=logits), (8, 6), **schedule)
+    module = stack(runs=[1]).module(1)
+    naive_lab.train(benchmark, naive_lab.OGD(1, per_task=30, outputs=outputs), module, **schedule)
     ours, theirs = flat(model.module(1).parameters()), flat(module.parameters())
     assert (ours - theirs).norm() < tolerance * theirs.norm()
 
 
+@pytest.mark.parametrize("kind", ["mlp", "cnn"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("every", [1, 4, 1000])
-def test_ogd_moves_only_where_stored_outputs_do_not_change(tiny, every):
-    benchmark = make("rotated", tiny, tasks=2)
-    task = benchmark.tasks[0]
-    model = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
-    method = methods.OGD(storage=20, projection="explicit", every=every)
-    first = training.first_task(benchmark, model, training.Schedule(**SCHEDULE), Silent())
-    training.train(benchmark, model, method, first=first, progress=False, **SCHEDULE)
-    method.begin(model, 0)
-    anchored = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
-    with torch.no_grad():
-        for w, value in zip(anchored.parameters(), first.finished[0], strict=True):
-            w.copy_(value)
-    method.end_task(anchored, task, None)
-    moved = [((w - v).detach(), (b - c).detach()) for (w, b), (v, c) in zip(model.layers, anchored.layers, strict=True)]
-    overlap = sum(block.overlap(pair) for block, pair in zip(method.blocks, moved, strict=True))
-    length = sum(float((w**2).sum()) for pair in moved for w in pair) ** 0.5
+def test_ogd_moves_only_where_stored_outputs_do_not_change(tiny, kind, optimizer, every):
+    benchmark, schedule = make("rotated", tiny, tasks=2), {**SCHEDULE, **OPTIMIZERS[optimizer]}
+    model = stack(kind)
+    method = methods.OGD(per_task=20, projection="explicit", every=every)
+    first = training.first_task(benchmark, model, training.Schedule(**schedule), Silent())
+    training.train(benchmark, model, method, first=first, progress=False, **schedule)
+    moved = {name: (w - first.finished[0][name]).detach() for name, w in model.params.items()}
+    stored = [piece.since(0) for piece in method.store.pieces]
+    overlaps = torch.zeros(2, 20, dtype=torch.float64)
+    for piece in stored:
+        overlaps += piece.block[0:20].overlap([moved[name] for name in piece.names])
+    length = sum(float((u**2).sum()) for u in moved.values()) ** 0.5
     assert length > 0.1
-    assert overlap.abs().max() < 1e-9
+    assert overlaps.abs().max() < 1e-9
 
 
-@pytest.mark.parametrize("storage", [10, 500])
-def test_ogd_with_one_example_and_with_more_than_it_has_weights(tiny, storage):
+@pytest.mark.parametrize("per_task", [10, 500])
+def test_ogd_with_one_example_and_with_more_than_it_has_weights(tiny, per_task):
     benchmark = make("rotated", tiny, tasks=3)
     for projection in ("implicit", "explicit"):
-        _, result = fit(benchmark, methods.OGD(storage, "all", projection), lr=0.1)
+        _, result = fit(benchmark, methods.OGD(per_task, "all", projection), lr=0.1)
         assert np.isfinite(result.accuracy).all()
 
 
@@ -81,7 +100,7 @@ def test_run_3_of_10_equals_run_3_alone(tiny, name, _method, kind, options):
     benchmark = make(name, tiny)
     many, all_runs = fit(benchmark, kind(**options), runs=10)
     alone, one_run = fit(benchmark, kind(**options), runs=[3])
-    for a, b in zip(many.parameters(), alone.parameters(), strict=True):
+    for a, b in zip(weights(many), weights(alone), strict=True):
         torch.testing.assert_close(a[3], b[0], rtol=1e-12, atol=1e-12)
     assert (all_runs.accuracy[3] == one_run.accuracy[0]).all()
 
@@ -91,10 +110,9 @@ def test_run_3_of_10_equals_run_3_alone(tiny, name, _method, kind, options):
 def test_a_shared_first_task_changes_nothing(tiny, name, _method, kind, options):
     benchmark = make(name, tiny)
     plain, expected = fit(benchmark, kind(**options), curve_every=4)
-    model = StackedMLP((30, 8, 6, 10), runs=2, dtype=torch.float64)
-    first = training.first_task(benchmark, model, training.Schedule(**SCHEDULE, curve_every=4), Silent())
+    first = training.first_task(benchmark, stack(), training.Schedule(**SCHEDULE, curve_every=4), Silent())
     shared, found = fit(benchmark, kind(**options), curve_every=4, first=first)
-    assert all(a.equal(b) for a, b in zip(plain.parameters(), shared.parameters(), strict=True))
+    assert all(a.equal(b) for a, b in zip(weights(plain), weights(shared), strict=True))
     assert (found.accuracy == expected.accuracy).all()
     np.testing.assert_array_equal(found.curve, expected.curve)
     assert found.curve_steps == expected.curve_steps
@@ -103,11 +121,16 @@ def test_a_shared_first_task_changes_nothing(tiny, name, _method, kind, options)
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        (methods.AGEM, {"storage": 20}),
+        (methods.AGEM, {"per_task": 20}),
         (methods.AGEM, {"reference_batch": 3}),
-        (methods.OGD, {"storage": 20}),
-        (methods.OGD, {"logits": "mean"}),
-        (methods.OGD, {"logits": "all"}),
+        (methods.ER, {"per_task": 20}),
+        (methods.ER, {"replay_batch": 3}),
+        (methods.DER, {"per_task": 20}),
+        (methods.DER, {"replay_batch": 3}),
+        (methods.DER, {"alpha": 0.1}),
+        (methods.OGD, {"per_task": 20}),
+        (methods.OGD, {"outputs": "mean"}),
+        (methods.OGD, {"outputs": "all"}),
         (methods.OGD, {"projection": "explicit", "every": 5}),
         (methods.EWC, {"ewc_lambda": 2.0}),
         (methods.EWC, {"fisher_examples": 20}),
@@ -119,11 +142,12 @@ def test_every_option_changes_something(tiny, kind, options):
     assert not fit(benchmark, kind())[0].weights[0].equal(fit(benchmark, kind(**options))[0].weights[0])
 
 
-def test_lambda_may_differ_from_run_to_run(tiny):
+@pytest.mark.parametrize(("kind", "option"), [(methods.EWC, "ewc_lambda"), (methods.DER, "alpha")])
+def test_what_is_tuned_may_differ_from_run_to_run(tiny, kind, option):
     benchmark = make("rotated", tiny)
-    both, _ = fit(benchmark, methods.EWC(ewc_lambda=[1.0, 5.0]))
-    for r, lam in enumerate((1.0, 5.0)):
-        assert both.weights[0][r].equal(fit(benchmark, methods.EWC(ewc_lambda=lam))[0].weights[0][r])
+    both, _ = fit(benchmark, kind(**{option: [1.0, 5.0]}))
+    for r, value in enumerate((1.0, 5.0)):
+        assert both.weights[0][r].equal(fit(benchmark, kind(**{option: value}))[0].weights[0][r])
 
 
 def test_mtl_sees_each_task_in_equal_shares_and_no_example_twice(tiny):
@@ -139,12 +163,15 @@ def test_mtl_sees_each_task_in_equal_shares_and_no_example_twice(tiny):
 @pytest.mark.parametrize(
     ("make_one", "message"),
     [
-        (lambda: methods.OGD(logits="foo"), "logits: there is no 'foo'"),
+        (lambda: methods.OGD(outputs="foo"), "outputs: there is no 'foo'"),
         (lambda: methods.OGD(projection="Explicit"), "projection: there is no 'Explicit'; did you mean 'explicit'"),
-        (lambda: methods.OGD(projection="explicit", every=0), "every: must be a whole number"),
-        (lambda: methods.OGD(every=2), "every: 2 needs projection 'explicit'"),
-        (lambda: methods.OGD(storage=1.5), "storage: must be a whole number"),
-        (lambda: methods.AGEM(storage=0), "storage: must be a whole number"),
+        (lambda: methods.OGD(projection="explicit", every=0), "every: must be at least 1"),
+        (lambda: methods.OGD(projection="implicit", every=2), "every: 2 needs projection 'explicit'"),
+        (lambda: methods.OGD(per_task=1.5), "per_task: must be a whole number"),
+        (lambda: methods.AGEM(per_task=0), "per_task: must be at least 1"),
+        (lambda: methods.ER(replay_batch=0), "replay_batch: must be at least 1"),
+        (lambda: methods.DER(alpha=-1), "alpha: must be a number of at least 0"),
+        (lambda: methods.DER(alpha="x"), "alpha: must be a number of at least 0"),
         (lambda: methods.AGEM(reference_batch=0), "reference_batch: must be"),
         (lambda: methods.EWC(-1.0), "ewc_lambda: must be a number of at least 0"),
         (lambda: methods.EWC(float("nan")), "ewc_lambda: must be a number of at least 0"),
@@ -160,7 +187,7 @@ def test_a_method_refuses_nonsense(make_one, message):
 def test_what_does_not_fit_the_runs_or_the_head(tiny):
     with pytest.raises(ValueError, match="ewc_lambda: 3 values do not fit 2 runs"):
         fit(make("rotated", tiny), methods.EWC([1.0, 2.0, 3.0]))
-    with pytest.raises(ValueError, match="storage: 9 gradients cannot hold all 10 logits"):
+    with pytest.raises(ValueError, match="per_task: 9 gradients cannot hold all 10 logits"):
         fit(make("rotated", tiny), methods.OGD(9, "all"))
 
 
@@ -171,5 +198,5 @@ def test_looking_changes_nothing(tiny, every):
         method = methods.OGD(20, projection=projection, every=every)
         plain, _ = fit(benchmark, method)
         watched, _ = fit(benchmark, method, curve_every=3)
-        for a, b in zip(plain.parameters(), watched.parameters(), strict=True):
+        for a, b in zip(weights(plain), weights(watched), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

@@ -7,7 +7,7 @@ import torch
 from torch import nn, optim
 
 from memory_models import MODELS, make, moved, remembered, rows, train
-from ogd.benchmarks.rotated import rotate
+from ogd.benchmarks import rotate
 from ogd.benchmarks.task import labels, pixels
 from ogd.data import Dataset
 from ogd.memory import Memory

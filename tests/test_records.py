@@ -2,19 +2,21 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import naive_lab
-from ogd import files, records
-from ogd.records import Curve, RunRecord, resolve
+from ogd import __version__, catalogue, files, records
+from ogd.experiments import resolve
+from ogd.records import Curve, RunRecord, speed, tuning
 from ogd.records.record import environment
 
 
-def make(dataset, run=0, **options):
-    request = resolve("rotated", "sgd", dataset, tasks=2, **options)
+def make(dataset, run=0, method="ogd", **options):
+    request = resolve("rotated", method, dataset, tasks=2, **options)
     curve = Curve([3, 6], [[0.5, None], [0.25, 0.75]])
     return RunRecord(request, run, [[0.1, 0.2], [0.3, 0.4], [0.5, 1.0]], curve, 1.5, 2, environment())
 
@@ -44,7 +46,8 @@ def test_the_key_tells_requests_apart(tiny):
             resolve("rotated", "sgd", tiny, **{name: value})
             for name, value in [
                 ("tasks", 4), ("angles", [0, 10, 20, 30, 41]), ("hidden", [100]), ("epochs", 4),
-                ("batch_size", 9), ("lr", 1e-2), ("seed", 1), ("curve_every", 10),
+                ("batch_size", 9), ("lr", 1e-2), ("seed", 1), ("curve_every", 10), ("momentum", 0.5),
+                ("optimizer", "adam"), ("model", "cnn"), ("init", "he"),
             ]
         ),
         resolve("split", "sgd", tiny),
@@ -95,20 +98,42 @@ def damage(**changes):
     return apply
 
 
-def drop(text):
-    value = json.loads(text)
-    del value["request"]["lr"]
-    return json.dumps(value)
+def drop(*path):
+    def apply(text):
+        value = json.loads(text)
+        inner = value["request"]
+        for name in path[:-1]:
+            inner = inner[name]
+        del inner[path[-1]]
+        return json.dumps(value)
+
+    return apply
+
+
+def add(*path):
+    def apply(text):
+        value = json.loads(text)
+        inner = value
+        for name in path:
+            inner = inner[name]
+        inner["surprise"] = 1
+        value["environment"]["ogd"] = "7.8.9"
+        return json.dumps(value)
+
+    return apply
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (damage(schema=99), "it has schema 99 and this version of ogd reads 1"),
+        (damage(schema=0), "its schema is 0, not 1"),
+        (damage(schema="1"), "its schema is '1', not 1"),
         (lambda text: text[: len(text) // 2], "is not a usable record"),
         (lambda text: "[]", "it has no schema number"),
         (lambda text: "{}", "it has no schema number"),
-        (drop, "its request differs in lr"),
+        (drop("lr"), "its request lacks lr"),
+        (drop("options", "per_task"), "its request lacks the option per_task"),
+        (lambda text: text.replace('"run": 0', '"ran": 0'), "it lacks run"),
         (damage(request=3), "its request is not an object"),
         (damage(accuracy=[[0.5]]), r"its accuracy is of shape \(1, 1\), not \(3, 2\)"),
         (damage(accuracy=[[0.1, 0.2], [0.3, 0.4], [0.5, 1.5]]), "not all fractions"),
@@ -129,6 +154,77 @@ def test_a_damaged_record_says_so(tiny, tmp_path, change, message):
     with pytest.raises(ValueError, match=message) as caught:
         records.read(path)
     assert str(path) in str(caught.value)
+    assert "remove it to run it again" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (damage(schema=99, environment={"ogd": "7.8.9"}), "has schema 99"),
+        (add(), "has the field 'surprise' in it"),
+        (add("request"), "has the field 'surprise' in its request"),
+        (add("request", "options"), "has the option 'surprise' in its request"),
+        (add("curve"), "has the field 'surprise' in its curve"),
+    ],
+)
+def test_a_newer_version_s_record_is_told_plainly(tiny, tmp_path, change, message):
+    path = records.write(make(tiny), tmp_path)
+    path.write_text(change(path.read_text()))
+    with pytest.raises(ValueError, match=message) as caught:
+        records.read(path)
+    said = f"which this ogd ({__version__}) does not know; ogd 7.8.9 wrote it: upgrade ogd to read it"
+    assert str(caught.value) == f"{path} {message}, {said}"
+
+
+def test_a_record_of_a_plugin_s_method_says_what_to_load(tiny, tmp_path):
+    path = records.write(make(tiny), tmp_path)
+    path.write_text(path.read_text().replace('"method": "ogd"', '"method": "mine"'))
+    with pytest.raises(ValueError, match=r"has the method 'mine', which .* load the plugin that has it \(--plugin"):
+        records.read(path)
+
+
+def test_other_kinds_of_records_have_versions_too(tiny, tmp_path):
+    path, request = tmp_path / "x.json", resolve("rotated", "ewc", tiny)
+    tuning.write(tuning.Tuning(request, [1.0, 2.0], [[0.5, None]], "fisher_examples"), tmp_path)
+    written = tuning.path_of(request, tmp_path)
+    assert tuning.read(written).option == "fisher_examples"
+    value = json.loads(written.read_text())
+    del value["option"]
+    path.write_text(json.dumps(value))
+    assert tuning.read(path).option == "ewc_lambda"
+    path.write_text(json.dumps({**value, "option": "alpha"}))
+    with pytest.raises(ValueError, match="its option 'alpha' is no option of ewc"):
+        tuning.read(path)
+    path.write_text(json.dumps({**value, "surprise": 1}))
+    with pytest.raises(ValueError, match="upgrade ogd to read it"):
+        tuning.read(path)
+    for wrong in ({"surprise": 1}, {"ratios": [{**asdict(speed.Ratio("a", 1, 1, 1, "b")), "surprise": 1}]}):
+        path.write_text(json.dumps({"schema": 1, "ratios": [], **wrong}))
+        with pytest.raises(ValueError, match=r"'surprise' .* ogd of an unknown version wrote it: upgrade ogd"):
+            speed.read(path)
+
+
+def test_an_option_that_came_later_leaves_older_records_valid(tiny, tmp_path, monkeypatch):
+    old = records.write(make(tiny, method="sgd"), tmp_path)
+    entry = catalogue.METHODS["sgd"]
+    younger = catalogue.Option("spice", 3, "how hot", later=True)
+    monkeypatch.setitem(catalogue.METHODS, "sgd", replace(entry, options=(younger,)))
+    found = records.read(old)
+    assert found.request.options == {"spice": 3}
+    assert found.path(tmp_path) == old
+    assert records.find(tmp_path, resolve("rotated", "sgd", tiny, tasks=2)) == {0: found}
+    assert make(tiny, method="sgd", spice=4).path(tmp_path).parent != old.parent
+
+
+def test_the_committed_records_are_valid_under_their_names():
+    results = Path(__file__).parents[1] / "results"
+    paths = list(results.glob("*/run-*.json"))
+    assert len(paths) > 900
+    for path in paths:
+        assert records.read(path).path(results) == path
+    assert speed.read(results / "speed.json")
+    for path in (results / "tuning").iterdir():
+        assert tuning.path_of(tuning.read(path).request, path.parent) == path
 
 
 def test_a_record_in_another_request_s_place_is_refused(tiny, tmp_path):

@@ -53,7 +53,7 @@ def test_it_asks_for_every_published_row_with_every_kind_of_weights(mnist, tmp_p
     monkeypatch.setattr(
         runner, "run", lambda wanted, *_: asked.extend(wanted) or runner.Outcome([[]] * len(wanted), [])
     )
-    (found,), _ = reproduce.perform(reproduce.choose(["init"], quickly=False, runs=None), mnist, tmp_path)
+    (found,), _ = reproduce.reproduce(reproduce.choose(["init"], quickly=False, runs=None), mnist, tmp_path)
     rows = [(e, row) for e in PAPER for row in e.rows if row.published]
     for init in INITS:
         wanted = {

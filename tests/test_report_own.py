@@ -1,7 +1,9 @@
 """A method and experiments that nobody foresaw: registered, they are in every table, figure and form, without code."""
 
 import csv
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +98,17 @@ def test_it_is_drawn_in_its_look(registered, out):
             assert "#123456" in text
             assert METHODS["agem"].look.colour.lower() in text
     assert (out / "figures" / "own-table-heatmap.pdf").exists()
+
+
+def test_an_experiment_of_a_plugin_is_listed_and_reported(tmp_path, capsys):
+    plugin = tmp_path / "mine.py"
+    document = (Path(__file__).parents[1] / "docs" / "report.md").read_text(encoding="utf-8")
+    plugin.write_text(re.findall(r"```python\n(.*?)```", document, re.DOTALL)[0])
+    cli.main(["list", "--plugin", str(plugin)])
+    assert "  storage " in capsys.readouterr().out
+    folder = make(tmp_path / "records", ["storage"])
+    cli.main(["report", str(folder), "--plugin", str(plugin)])
+    assert 'id="storage"' in (folder / "report" / "index.html").read_text(encoding="utf-8")
 
 
 TABLE = Experiment("own", "Made up", "final", TASKS, (Row("SGD", "sgd", (SETTING,)),), 2)

@@ -41,7 +41,7 @@ def test_every_experiment_is_complete(experiment, mnist):
         has_numbers = experiment.kind == "table" and not ours
         assert len(row.published) == (len(experiment.columns) if has_numbers else 0)
         for setting in row.settings:
-            if "storage" not in setting:
+            if "per_task" not in setting:
                 assert resolve(method=row.method, dataset=mnist, **setting).tasks in (2, 3, 5)
 
 

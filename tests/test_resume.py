@@ -9,8 +9,7 @@ import time
 import pytest
 
 from ogd import cli
-from ogd.experiments import crew, plan
-from ogd.records import resolve
+from ogd.experiments import dispatch, plan, resolve
 from ogd.records.request import from_json
 from ogd.training import checkpoint
 from test_checkpoint import Killed
@@ -82,8 +81,8 @@ def test_two_processes_in_one_folder(small_folder, tmp_path, whole):
 def test_a_process_leaves_when_its_driver_is_killed(tmp_path):
     alive, worker = tmp_path / "alive", tmp_path / "worker.py"
     worker.write_text(
-        "import os, time; from pathlib import Path; from ogd.experiments import crew\n"
-        "crew._follow(os.getppid())\n"
+        "import os, time; from pathlib import Path; from ogd.experiments import dispatch\n"
+        "dispatch._follow(os.getppid())\n"
         f"while True: Path({str(alive)!r}).touch(); time.sleep(0.05)\n"
     )
     script = f"import subprocess, sys; subprocess.run([sys.executable, {str(worker)!r}])"
@@ -91,9 +90,9 @@ def test_a_process_leaves_when_its_driver_is_killed(tmp_path):
     wait_for(alive.exists)
     driver.kill()
     driver.wait()
-    time.sleep(3 * crew.BEAT)
+    time.sleep(3 * dispatch.BEAT)
     alive.unlink()
-    time.sleep(crew.BEAT)
+    time.sleep(dispatch.BEAT)
     assert not alive.exists()
 
 
@@ -115,9 +114,9 @@ def test_workers_that_fail_again_and_again(tiny, tmp_path):
 
     unit = plan.Unit(resolve("rotated", "sgd", tiny), (0,), (60,) * 5)
     others = [plan.Unit(unit.request, (r,), unit.sizes) for r in range(1, 6)]
-    answers = crew._answers(stream, None, [(one,) for one in (unit, *others)])
+    answers = dispatch._answers(stream, None, [(one,) for one in (unit, *others)])
     assert [next(answers)[0].group for _ in range(3)] == [(0,), (1,), (2,)]
-    with pytest.raises(RuntimeError, match=r"again and again: OSError: gone The same"):
+    with pytest.raises(RuntimeError, match=r"workers failed 3 times \(OSError: gone\); run the same command again"):
         next(answers)
 
 
@@ -162,7 +161,7 @@ def test_a_killed_unit_does_not_train_its_epochs_again(small_folder, tmp_path, m
     monkeypatch.setattr(checkpoint, "PATIENCE", 0.0)
     taken = []
 
-    class Counting(crew.Beacon):
+    class Counting(dispatch.Beacon):
         def start(self, total):
             super().start(total)
             taken.append(total)
@@ -172,7 +171,7 @@ def test_a_killed_unit_does_not_train_its_epochs_again(small_folder, tmp_path, m
             if len(taken) == 1 and self.done > 2000:
                 raise Killed
 
-    monkeypatch.setattr(crew, "Beacon", Counting)
+    monkeypatch.setattr(dispatch, "Beacon", Counting)
     arguments = ["run", *SIZES, "--data", str(small_folder), "--out", str(tmp_path), "--jobs", "1"]
     with pytest.raises(Killed):
         cli.main(arguments)

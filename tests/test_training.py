@@ -6,22 +6,23 @@ import naive_lab
 from ogd import benchmarks, methods, training
 from ogd.models import StackedMLP, mlp
 from ogd.training.evaluation import evaluate
-from small_lab import fit, make
+from small_lab import fit, make, small_cnn
 
 
 class Doubled(methods.Method):
     name = "doubled"
 
-    def transform(self, gradient, model):
-        return [(a, 2 * delta) for a, delta in gradient]
+    def transform(self, gradient, model, step):
+        return gradient.plus(gradient)
 
 
 class Diary(methods.SGD):
     def __init__(self):
         self.pages = []
 
-    def end_task(self, model, task, columns):
-        self.pages.append((task.name, model.weights[0].detach().clone()))
+    def end_task(self, finished):
+        weight = finished.model.params["0.weight"]
+        self.pages.append((finished.task.name, finished.number, finished.step, weight.detach().clone()))
 
 
 def test_transform_is_used(tiny):
@@ -64,7 +65,7 @@ def _pair(task):
 
 def _first_task_only(dataset):
     task = make("split", dataset).tasks[0]
-    return fit(benchmarks.Benchmark("split", (task,), 30, 10), epochs=1)
+    return fit(benchmarks.Benchmark("split", (task,), 10), epochs=1)
 
 
 def test_curves_hold_the_tasks_seen(tiny):
@@ -81,18 +82,18 @@ def test_curves_hold_the_tasks_seen(tiny):
 def test_end_task_is_called_with_the_trained_model(tiny):
     diary = Diary()
     model, _ = fit(make("rotated", tiny), diary)
-    assert [name for name, _ in diary.pages] == ["0°", "10°"]
-    assert diary.pages[1][1].equal(model.weights[0])
-    assert not diary.pages[0][1].equal(model.weights[0])
+    assert [page[:3] for page in diary.pages] == [("0°", 1, 18), ("10°", 2, 36)]
+    assert diary.pages[1][3].equal(model.weights[0])
+    assert not diary.pages[0][3].equal(model.weights[0])
 
 
 def test_evaluation_is_in_the_model_s_precision_and_any_batch(tiny, monkeypatch):
     task = make("permuted", tiny).tasks[1]
     model = StackedMLP((30, 8, 10), runs=[4, 2])
     monkeypatch.setattr("ogd.training.evaluation.BATCH", 7)
-    found = evaluate(model, [task], [task.columns([4, 2])])
+    found = evaluate(model, [task], 10)
     for r, run in enumerate((4, 2)):
-        x = task.test.x[:, task.columns([run])[0]]
+        x = torch.stack([naive_lab.ordered(task, one, run) for one in task.test.x])
         assert found[r, 0] == naive_lab.accuracy(model.module(run), x, task.test.y, list(range(10)))
 
 
@@ -132,7 +133,9 @@ def test_progress_reaches_the_end(tiny):
         ({"epochs": 1.5}, "epochs: must be a whole number"),
         ({"epochs": None}, "epochs: must be a whole number"),
         ({"seed": -1}, "seed: must be at least 0"),
-        ({"lr": "x"}, "lr: must be a number"),
+        ({"lr": "x"}, "lr: must be a positive number, not 'x'"),
+        ({"optimizer": "adamw"}, "optimizer: there is no 'adamw'; did you mean 'adam'"),
+        ({"optimizer": "adam", "momentum": 0.5}, "momentum: is for optimizer 'sgd'"),
     ],
 )
 def test_bad_arguments_are_named(tiny, options, message):
@@ -156,7 +159,19 @@ def test_a_model_that_does_not_fit(tiny):
     for wrong in ("sgd", methods.SGD):
         with pytest.raises(TypeError, match="method: must be an"):
             fit(benchmark, wrong)
-    with pytest.raises(ValueError, match="model: maps 30 inputs to 9 logits where the benchmark has 30 inputs and 10"):
+    with pytest.raises(ValueError, match="model: has 9 logits where the benchmark has 10 classes"):
         training.train(benchmark, StackedMLP((30, 9)))
-    with pytest.raises(TypeError, match=r"StackedMLP.from_modules"):
+    with pytest.raises(ValueError, match=r"model: cannot take inputs of shape \(1, 6, 5\)"):
+        training.train(benchmark, StackedMLP((29, 10)))
+    with pytest.raises(TypeError, match=r"StackedModules\(\[module\]\) makes a stack of one"):
         training.train(benchmark, mlp((30, 10)))
+    with pytest.raises(ValueError, match="runs: a stack has its own"):
+        training.train(benchmark, StackedMLP((30, 10)), runs=3)
+
+
+def test_a_function_that_makes_a_module(tiny):
+    result = training.train(make("rotated", tiny), small_cnn, runs=3, epochs=1, lr=0.1, progress=False)
+    assert result.accuracy.shape == (3, 3, 2)
+    alone = training.train(make("rotated", tiny), small_cnn, runs=[2], epochs=1, lr=0.1, progress=False)
+    for many, one in zip(result.model.module(2).parameters(), alone.model.module(2).parameters(), strict=True):
+        assert many.equal(one)

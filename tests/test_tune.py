@@ -36,7 +36,7 @@ def test_tune_chooses_on_training_data_alone(tiny_folder, tmp_path, capsys):
     found = records.read(tmp_path / "ewc-rotated.json")
     assert found.grid == [1.0, 1e4, 1e9]
     assert [row[2] for row in found.scores] == [None, None]
-    assert f"chosen: λ = {found.choice:g}" in out
+    assert f"chosen: --ewc-lambda {found.choice:g}" in out
     before = (tmp_path / "ewc-rotated.json").read_text()
     test_labels = tiny_folder.parent / "other"
     shutil.copytree(tiny_folder, test_labels)
@@ -99,8 +99,8 @@ def test_a_tuning_trains_nothing_twice(small_folder, tmp_path, monkeypatch, caps
 
 
 def test_a_slower_tuning_keeps_what_a_faster_one_recorded(small_folder, tmp_path, monkeypatch, capsys):
-    def overtaken(benchmark, request, grid, run, kept, display):
-        records.write(records.Tuning(request, grid, [[0.5, 0.6, None]] * 3), tmp_path)
+    def overtaken(benchmark, asked, run, kept, display):
+        records.write(records.Tuning(asked.request, asked.grid, [[0.5, 0.6, None]] * 3), tmp_path)
         return [0.1, 0.1, 0.1]
 
     monkeypatch.setattr(tuning, "_score", overtaken)
@@ -122,6 +122,6 @@ def test_a_tuning_in_which_everything_diverges(small_folder, tmp_path, capsys):
         cli.main(tune(small_folder, tmp_path, "--grid", 1e30, 1e35, "--runs", 1))
     printed = capsys.readouterr()
     assert printed.out.count("diverged") == 2
-    assert "every value of the grid diverged" in printed.err
+    assert "diverged with every value of the grid" in printed.err
     assert json.loads((tmp_path / "ewc-rotated.json").read_text())["choice"] is None
     assert [path.name for path in tmp_path.iterdir()] == ["ewc-rotated.json"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ogd import records
 from ogd.data import load
+from ogd.experiments import resolve
 
 RESULTS = Path(__file__).parents[2] / "results"
 SAMPLES = ((0, 5), (0, 10), (1, 5), (2, 10))  # seed and runs
@@ -21,7 +22,7 @@ def show() -> None:
         "| sample | OGD | SGD | difference | standard error | run by run |\n| --- | ---: | ---: | ---: | ---: | ---: |"
     )
     for seed, runs in SAMPLES:
-        found = [records.find(RESULTS, records.resolve("permuted", m, dataset, seed=seed)) for m in ("ogd", "sgd")]
+        found = [records.find(RESULTS, resolve("permuted", m, dataset, seed=seed)) for m in ("ogd", "sgd")]
         ogd, sgd = (np.array([100 * one[r].accuracy[-1][0] for r in range(runs)]) for one in found)
         apart = ogd - sgd
         error = apart.std(ddof=1) / runs**0.5

@@ -10,6 +10,8 @@
 - `ogd.records`: what was asked, what came out, and the metrics derived from it
 - `ogd.experiments`: every table and figure of the paper as data, and what runs them
 - `ogd.reporting`: records → tables
+
+`ogd.load_plugin` loads a file that registers methods, benchmarks and experiments of your own.
 """
 
 import importlib
@@ -19,6 +21,7 @@ from ogd.version import __version__
 
 if TYPE_CHECKING:
     from ogd.memory import Memory
+    from ogd.plugins import load_plugin
 
 __all__ = [
     "Memory",
@@ -26,6 +29,7 @@ __all__ = [
     "benchmarks",
     "data",
     "experiments",
+    "load_plugin",
     "memory",
     "methods",
     "models",
@@ -39,6 +43,8 @@ def __getattr__(name: str) -> Any:
     # imported on first use, so that `ogd --help` need not wait for torch
     if name == "Memory":
         return importlib.import_module("ogd.memory").Memory
+    if name == "load_plugin":
+        return importlib.import_module("ogd.plugins").load_plugin
     if name in __all__:
         return importlib.import_module(f"ogd.{name}")
     raise AttributeError(f"module 'ogd' has no attribute {name!r}")

@@ -2,18 +2,20 @@
 
 import difflib
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-def is_whole(value: object, least: int = 0) -> bool:
+def is_whole(value: object, least: float = 0) -> bool:
     """Whether a value is a whole number of at least `least`; True and False are not numbers.
 
     Examples:
         >>> is_whole(3), is_whole(3.0), is_whole(True), is_whole(0, 1)
         (True, False, False, False)
     """
-    return hasattr(value, "__index__") and not isinstance(value, bool) and value.__index__() >= least
+    whole = _whole(value)
+    return whole is not None and whole >= least
 
 
 def is_number(value: object) -> bool:
@@ -31,9 +33,10 @@ def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -
     for name, value in arguments.items():
         if value is None and name in optional:
             continue
-        if not hasattr(value, "__index__") or isinstance(value, bool):
+        whole = _whole(value)
+        if whole is None:
             raise ValueError(f"{name}: must be a whole number, not {value!r}")
-        if value < least:
+        if whole < least:
             raise ValueError(f"{name}: must be at least {least}, not {value}")
 
 
@@ -47,3 +50,10 @@ def check_name(argument: str, name: object, names: Iterable[str]) -> None:
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(names)}"
     raise ValueError(f"{argument}: there is no {name!r}; {hint}")
+
+
+def _whole(value: Any) -> int | None:
+    try:  # also NumPy's numbers and tensors of one; a float's tensor has __index__ too, but refuses
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None

@@ -6,6 +6,8 @@ import re
 import secrets
 import time
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 DAY = 24 * 60 * 60.0
@@ -19,16 +21,27 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically, making its folder where there is none."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to; after the block that file is on the disk and takes the place of `path`.
+
+    The folder is made where there is none. If the block fails, `path` stays as it was and the temporary file goes.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{MACHINE}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
+        yield temporary
+        with temporary.open("r+b") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
+        if error.errno is None:
+            raise OSError(f"{path}: {error}") from error
         raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         temporary.unlink(missing_ok=True)

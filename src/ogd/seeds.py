@@ -16,8 +16,13 @@ def generator(seed: int, run: int, purpose: str) -> torch.Generator:
         >>> torch.rand(2, generator=generator(0, 3, "order")).equal(torch.rand(2, generator=generator(0, 3, "order")))
         True
     """
+    return torch.Generator().manual_seed(number(seed, run, purpose))
+
+
+def number(seed: int, run: int, purpose: str) -> int:
+    """Return the number that a generator of one run for one purpose is seeded with."""
     digest = hashlib.sha256(f"{seed}/{run}/{purpose}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))  # mt19937 takes 32 bits
+    return int.from_bytes(digest[:4], "big")  # mt19937 takes 32 bits
 
 
 def draw(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> torch.Tensor:

@@ -1,9 +1,51 @@
 """Arrays → a sequence of tasks."""
 
-from ogd.benchmarks.own import from_datasets
-from ogd.benchmarks.permuted import permuted
-from ogd.benchmarks.rotated import rotate, rotated
-from ogd.benchmarks.split import split
-from ogd.benchmarks.task import Benchmark, Examples, Task
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Benchmark", "Examples", "Task", "from_datasets", "permuted", "rotate", "rotated", "split"]
+from ogd.catalogue import Option
+from ogd.catalogue import register_benchmark as register
+
+if TYPE_CHECKING:
+    from ogd.benchmarks.datasets import from_datasets
+    from ogd.benchmarks.permuting import permuted
+    from ogd.benchmarks.rotating import rotate, rotated
+    from ogd.benchmarks.rules import Rules, task_names
+    from ogd.benchmarks.splitting import split
+    from ogd.benchmarks.task import Benchmark, Examples, Task
+
+__all__ = [
+    "Benchmark",
+    "Examples",
+    "Option",
+    "Rules",
+    "Task",
+    "from_datasets",
+    "permuted",
+    "register",
+    "rotate",
+    "rotated",
+    "split",
+    "task_names",
+]
+
+PLACES = {
+    "datasets": ["from_datasets"],
+    "permuting": ["permuted"],
+    "rotating": ["rotate", "rotated"],
+    "rules": ["Rules", "task_names"],
+    "splitting": ["split"],
+    "task": ["Benchmark", "Examples", "Task"],
+}
+
+
+def __getattr__(name: str) -> Any:
+    # imported on first use, so that the rules of angles and partitions are there without torch
+    for module, names in PLACES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"ogd.benchmarks.{module}"), name)
+    raise AttributeError(f"module 'ogd.benchmarks' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

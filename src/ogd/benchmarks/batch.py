@@ -13,12 +13,12 @@ from ogd.benchmarks.task import Examples, Task
 class Batch:
     """Examples for every run: inputs, one-hot targets, and 0 or −∞ for each logit inside or outside the head."""
 
-    x: Tensor  # (R, B, d)
+    x: Tensor  # (R, B, …)
     target: Tensor  # (R, B, C)
-    head: Tensor | None  # (C,) or (R, B, C); None: all logits
+    head: Tensor | None = None  # (C,) or (R, B, C); None: all logits
 
     def split(self, size: int) -> Iterator["Batch"]:
-        """Yield batches of `size` examples a run; the last may be smaller."""
+        """Yield batches of `size` examples per run; the last may be smaller."""
         for start in range(0, self.x.shape[1], size):
             yield self._part(slice(start, start + size))
 
@@ -28,14 +28,20 @@ class Batch:
 
 
 def draw(source: Examples, index: Tensor, columns: Tensor | None, out: Tensor | None = None) -> Tensor:
-    """Return each run's inputs: x[r, i] = source.x[index[r, i], columns[r]], for index (R, n) and columns (R, d).
+    """Return each run's inputs (R, n, …): example index[r, i], its numbers in the order columns[r], columns (R, d).
 
-    `out` (≥ R·n, d) takes the rows: in a loop a fresh tensor would cost more in page faults than the copy.
+    `out` (≥ R·n, …) takes the rows: in a loop a fresh tensor would cost more in page faults than the copy.
     """
-    n, d = index.numel(), source.x.shape[1]
-    rows = None if out is None else out[:n]
-    x = torch.index_select(source.x, 0, index.reshape(-1), out=rows).view(*index.shape, d)  # (R, n, d)
-    return x if columns is None else x.gather(2, columns[:, None].expand_as(x))
+    rows = None if out is None else out[: index.numel()]
+    x = torch.index_select(source.x, 0, index.reshape(-1), out=rows).view(*index.shape, *source.x.shape[1:])
+    return x if columns is None else in_order(x, columns)
+
+
+def in_order(x: Tensor, columns: Tensor) -> Tensor:
+    """Return inputs (…, n, *shape) with the numbers of each in the order `columns` (…, d)."""
+    axes = columns.ndim
+    flat = x.flatten(axes)  # (…, n, d)
+    return flat.gather(-1, columns.unsqueeze(-2).expand_as(flat)).view(x.shape)
 
 
 def examples(task: Task, index: Tensor, columns: Tensor | None, outputs: int) -> Batch:

@@ -1,5 +1,6 @@
 """A benchmark is a sequence of tasks, and a task is made of tensors."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs `x` (n, d), float32, and labels `y` (n,), int64."""
+    """Inputs `x` (n, …), float32, an image as (channels, height, width), and labels `y` (n,), int64."""
 
     x: Tensor
     y: Tensor
@@ -30,18 +31,27 @@ class Task:
     classes: tuple[int, ...] | None = None
 
     def columns(self, runs: Sequence[int]) -> Tensor | None:
-        """Return the order (R, d) in which each run sees the inputs' columns; None where it is the stored one."""
+        """Return the order (R, d) in which each run sees an input's d numbers; None where it is the stored one."""
         return None
 
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """A named sequence of tasks over the same inputs (d of them) and outputs (one logit a class)."""
+    """A named sequence of tasks over inputs of one shape and the same outputs, one logit per class."""
 
     name: str
     tasks: tuple[Task, ...]
-    inputs: int
     outputs: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input."""
+        return tuple(self.tasks[0].train.x.shape[1:])
+
+    @property
+    def inputs(self) -> int:
+        """How many numbers an input has."""
+        return math.prod(self.shape)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -52,8 +62,8 @@ class Benchmark:
 
 
 def pixels(images: npt.NDArray[np.uint8]) -> Tensor:
-    """Return images (n, height, width) as floats between 0 and 1."""
-    return torch.from_numpy(images.astype(np.float32)).div_(255)
+    """Return images (n, height, width) as floats between 0 and 1, (n, 1, height, width)."""
+    return torch.from_numpy(images.astype(np.float32)).div_(255).unsqueeze(1)
 
 
 def labels(values: npt.NDArray[np.uint8]) -> Tensor:

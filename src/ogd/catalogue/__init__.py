@@ -2,47 +2,42 @@
 
 from typing import Any
 
-from ogd.catalogue.entry import Benchmark, Entry, Look, Method, Option
+from ogd.catalogue.benchmarks import BENCHMARKS
+from ogd.catalogue.entry import Benchmark, Entry, Look, Method, Option, load
 from ogd.catalogue.methods import METHODS
+from ogd.catalogue.register import register_benchmark, register_method
 
 __all__ = [
     "BENCHMARKS",
     "DATASETS",
+    "DEFAULT_INIT",
+    "DEFAULT_MODEL",
     "INITS",
     "METHODS",
+    "MODELS",
     "Benchmark",
     "Entry",
     "Look",
     "Method",
     "Option",
     "check_options",
+    "load",
+    "register_benchmark",
+    "register_method",
 ]
-
-BENCHMARKS = {
-    "permuted": Benchmark(
-        "Permuted", "a fixed random order of the pixels per task", "ogd.benchmarks.permuted:permuted"
-    ),
-    "rotated": Benchmark(
-        "Rotated", "the images turned by a fixed angle per task", "ogd.benchmarks.rotated:rotated", ("angles",)
-    ),
-    "split": Benchmark(
-        "Split",
-        "the classes dealt out over the tasks, one head per task",
-        "ogd.benchmarks.split:split",
-        ("partition", "heads"),
-    ),
-}
 
 MODELS = {
     "mlp": "the paper's perceptron: hidden layers of 100 units, ReLU",
     "cnn": "LeNet-sized: two convolutions, two linear layers, ReLU; images of 8 × 8 pixels or more",
 }
+DEFAULT_MODEL = "mlp"
 
 INITS = {
     "pytorch": "PyTorch's default: weights and biases uniform within ±1/√inputs",
     "glorot": "weights uniform within ±√(6/(inputs + outputs)), each head with its own outputs; zero biases",
     "he": "weights uniform within ±√(6/inputs); zero biases",
 }
+DEFAULT_INIT = "pytorch"
 
 DATASETS = {
     "mnist": "60,000 + 10,000 handwritten digits, 28 × 28, 10 classes; inside the package",

@@ -2,31 +2,37 @@
 
 from collections.abc import Mapping
 
-from ogd.catalogue.entry import Look, Method, Option, Value
+from ogd.catalogue.entry import Look, Method, Option, Value, Weight
 
-PER_TASK = Option("per_task", 200, "gradients (ogd) or examples kept of each finished task", formerly="storage")
+PER_TASK = Option("per_task", 200, "gradients or examples to keep of each finished task", formerly="storage")
 OUTPUTS = Option(
-    "outputs", "true", "whose gradients are stored: GTL, AVE or ALL", ("true", "mean", "all"), formerly="logits"
+    "outputs",
+    "true",
+    "whose gradient to store: the true class's logit (GTL), the mean logit (AVE) or every logit (ALL)",
+    ("true", "mean", "all"),
+    formerly="logits",
 )
-PROJECTION = Option("projection", "implicit", "how it is computed", ("implicit", "explicit"))
-EVERY = Option("every", 1, "steps between two projections; above 1 only explicit")
+PROJECTION = Option(
+    "projection",
+    "implicit",
+    "implicit is fast and projects every step of sgd; explicit takes any optimizer",
+    ("implicit", "explicit"),
+)
+EVERY = Option("every", 1, "steps between two projections; more than 1 makes the projection explicit")
 REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step")
 REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step")
-ALPHA = Option(
-    "alpha",
-    0.5,
-    "weight of the squared distance from the stored outputs; by default what was tuned for the benchmark",
-    grid=(0.05, 0.1, 0.2, 0.5, 1, 2),
-)
+ALPHA = Option("alpha", 0.5, "weight of the squared distance from the stored outputs", grid=(0.05, 0.1, 0.2, 0.5, 1, 2))
 EWC_LAMBDA = Option(
     "ewc_lambda",
     1.0,
-    "weight of the penalty; by default what was tuned for the benchmark at the paper's scale",
+    "weight of the penalty",
     tuned=(("permuted", 30.0), ("rotated", 100.0), ("split", 300.0)),  # results/tuning
     grid=(1, 3, 10, 30, 100, 300, 1000),
 )
-FISHER_EXAMPLES = Option("fisher_examples", 2000, "examples the Fisher information is taken from")
-FISHER_LABELS = Option("fisher_labels", "true", "their own labels, or labels drawn by the model", ("true", "sampled"))
+FISHER_EXAMPLES = Option("fisher_examples", 2000, "examples to take the Fisher information from")
+FISHER_LABELS = Option(
+    "fisher_labels", "true", "its labels: the examples' own, or drawn by the model", ("true", "sampled")
+)
 
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
@@ -42,8 +48,20 @@ def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
     return 1.8 + n / 130 + 2 * (n / 900) ** 2
 
 
-def _after_the_first(weight: float):  # type: ignore[no-untyped-def]
+def _after_the_first(weight: float) -> Weight:
     return lambda options, finished: weight if finished else 1.0
+
+
+def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    """How OGD projects: implicitly wherever that is exact, which takes the perceptron, SGD and every step."""
+    asked = {"every": options.get("every", EVERY.default), "optimizer": optimizer, "model": model}
+    others = [f"{name} {asked[name]}" for name, needed in (("every", 1), ("optimizer", "sgd"), ("model", "mlp"))
+              if asked[name] != needed]  # fmt: skip
+    if others and options.get("projection") == "implicit":
+        raise ValueError(
+            f"projection: 'implicit' is for model mlp, optimizer sgd and every 1; {others[0]} needs 'explicit'"
+        )
+    return {"projection": "explicit"} if others else {}
 
 
 METHODS = {
@@ -63,6 +81,7 @@ METHODS = {
         (PER_TASK, OUTPUTS, PROJECTION, EVERY),
         Look(BLUE, "o", "-"),
         _ogd_weight,
+        rule=_projection,
     ),
     "agem": Method(
         "A-GEM",

@@ -4,7 +4,7 @@ from ogd.experiments.beyond import BEYOND
 from ogd.experiments.experiment import Cell, Drawing, Experiment, Row, quick
 from ogd.experiments.paper import PAPER
 from ogd.experiments.registry import EXPERIMENTS, register
-from ogd.records import resolve
+from ogd.experiments.resolve import resolve
 
 for _experiment in (*PAPER, *BEYOND):
     register(_experiment)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ogd.data import Dataset
 from ogd.experiments.experiment import Experiment, Row
-from ogd.records import Request, RunRecord, resolve
+from ogd.experiments.resolve import resolve
+from ogd.records import Request, RunRecord
 
 
 @dataclass(frozen=True)

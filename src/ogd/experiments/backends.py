@@ -23,31 +23,31 @@ PATIENCE = 20.0  # seconds in which a cluster must answer, and between two looks
 
 
 @dataclass(frozen=True)
-class Crew:
-    """Who works: the backend, where its cluster is, and how many units at once (None: one a core, here or there)."""
+class Backend:
+    """Where calls run: its name, the address of its cluster, and how many calls at once (None: one per core)."""
 
-    backend: str = "processes"
+    name: str = "processes"
     address: str | None = None
     jobs: int | None = None
 
     def check(self) -> None:
         """Raise a ValueError for what cannot work, before any work is done."""
-        check_name("backend", self.backend, PACKAGES)
+        check_name("backend", self.name, PACKAGES)
         check_whole(1, optional=("jobs",), jobs=self.jobs)
-        package = PACKAGES[self.backend]
-        if self.address is not None and self.backend == "processes":
+        package = PACKAGES[self.name]
+        if self.address is not None and self.name == "processes":
             raise ValueError("address: is for backend 'dask' or 'ray'; 'processes' are of this machine")
         if importlib.util.find_spec(package) is None:
-            raise ValueError(f"backend: {self.backend} needs the package {package}: pip install 'ogd[{self.backend}]'")
+            raise ValueError(f"backend: {self.name} needs the package {package}: pip install 'ogd[{self.name}]'")
 
     @contextmanager
-    def at_work(self) -> Iterator[Stream]:
-        """Yield what carries out calls of a function and yields each result when it is there, in any order.
+    def start(self) -> Iterator[Stream]:
+        """Give a function that makes calls and yields each result as soon as it is there, in any order.
 
         Without an address, Dask and Ray start a cluster of this machine.
         """
-        start = {"processes": _processes, "dask": _dask, "ray": _ray}[self.backend]
-        with start(self.address, self.jobs) as stream:
+        started = {"processes": _processes, "dask": _dask, "ray": _ray}[self.name]
+        with started(self.address, self.jobs) as stream:
             yield stream
 
 

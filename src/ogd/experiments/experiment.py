@@ -10,7 +10,7 @@ from ogd.catalogue import METHODS, Look
 from ogd.checks import check_name, is_number
 from ogd.records.schedule import Schedule
 
-Setting = dict[str, Any]  # keyword arguments of ogd.records.resolve
+Setting = dict[str, Any]  # keyword arguments of ogd.experiments.resolve
 VALUES = ("final", "first", "average", "agreement")
 DRAWINGS = ("bars", "curves", "lines", "panels")
 YARDSTICK = "sgd_over_sgd"  # the `speed` of SGD's own row

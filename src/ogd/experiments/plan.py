@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from ogd import catalogue, records
+from ogd.benchmarks.rules import rules_of
 from ogd.data import Dataset
 from ogd.records import Request
 from ogd.records.record import versions
@@ -83,25 +82,18 @@ def plan(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path) -> 
     return _longest_first(list(firsts.values())), _longest_first(shared)
 
 
-def sizes(request: Request, dataset: Dataset) -> tuple[int, ...]:
-    """Return how many training examples each task has."""
-    if request.partition is None:
-        return (len(dataset.train_labels),) * request.tasks
-    counts = np.bincount(dataset.train_labels)
-    return tuple(int(counts[list(part)].sum()) for part in request.partition)
-
-
 def _missing(request: Request, runs: int, dataset: Dataset, out: Path) -> Iterator[Unit]:
     done = records.find(out, request)
     missing = [r for r in range(runs) if r not in done]
     for start in range(0, len(missing), LOCKSTEP):
-        yield Unit(request, tuple(missing[start : start + LOCKSTEP]), sizes(request, dataset))
+        yield Unit(
+            request, tuple(missing[start : start + LOCKSTEP]), rules_of(request.benchmark).sizes(request, dataset)
+        )
 
 
 def _longest_first(units: list[Unit]) -> list[Unit]:
     def benchmark(unit: Unit) -> str:
-        r = unit.request
-        return digest([r.benchmark, r.tasks, r.angles, r.partition, r.heads, r.seed])
+        return digest([unit.request.benchmark, unit.request.benchmark_arguments])
 
     longest: dict[str, float] = {}
     for unit in units:
@@ -110,10 +102,8 @@ def _longest_first(units: list[Unit]) -> list[Unit]:
 
 
 def _first_task(request: Request) -> dict[str, object]:
-    first = request.angles[0] if request.angles else request.partition[0] if request.partition else None
     names = (
-        "benchmark", "heads", "model", "hidden", "init", "epochs", "batch_size", "lr", "optimizer", "momentum", "seed",
+        "benchmark", "model", "hidden", "init", "epochs", "batch_size", "lr", "optimizer", "momentum", "seed",
         "curve_every", "data_sha256",
     )  # fmt: skip
-    dealt = None if request.init == "pytorch" else request.partition  # a head's weights depend on its size
-    return {"first": first, "partition": dealt, **{name: getattr(request, name) for name in names}}
+    return {"first": rules_of(request.benchmark).first(request), **{name: getattr(request, name) for name in names}}

@@ -7,7 +7,7 @@ from ogd.checks import check_name, check_whole
 from ogd.data import Dataset
 from ogd.experiments import quick, runner
 from ogd.experiments.answers import Found, answered, requests_of
-from ogd.experiments.backends import Crew
+from ogd.experiments.backends import Backend
 from ogd.experiments.experiment import Experiment, with_runs
 from ogd.experiments.registry import ALL, EXPERIMENTS
 
@@ -22,8 +22,8 @@ def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Exp
     return [with_runs(experiment, runs) for experiment in chosen] if runs else chosen
 
 
-def perform(
-    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, crew: Crew | None = None
+def reproduce(
+    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, backend: Backend | None = None
 ) -> tuple[list[Found], list[str]]:
     """Run what is not recorded yet; return what there is of each experiment, and a line for each unit that failed."""
     wanted = []
@@ -31,7 +31,7 @@ def perform(
         requests = [request for row in trained.rows for request in requests_of(row, dataset, seed)]
         runner.check(requests, trained.runs, dataset)
         wanted += [(request, trained.runs) for request in requests]
-    outcome = runner.run(wanted, dataset, out, crew)
+    outcome = runner.run(wanted, dataset, out, backend)
     done = {(request.key, runs): found for (request, runs), found in zip(wanted, outcome.found, strict=True)}
     answers = [answered(one, dataset, lambda request, runs: done[request.key, runs], seed) for one in experiments]
     return answers, outcome.failures

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ogd import files, records
+from ogd.benchmarks.rules import rules_of
 from ogd.checks import check_whole
 from ogd.data import Dataset
 from ogd.experiments import plan
-from ogd.experiments.backends import Crew
+from ogd.experiments.backends import Backend
 from ogd.experiments.plan import Unit
 from ogd.records import Request, RunRecord
 
@@ -26,11 +27,11 @@ class Outcome:
     failures: list[str]
 
 
-def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, crew: Crew | None = None) -> Outcome:
+def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, backend: Backend | None = None) -> Outcome:
     """Return the records of runs 0 … runs−1 of every (request, runs), training only those that `out` does not hold.
 
-    Every record is written as soon as it is there, here and not by whoever trained it. A unit that fails does not keep
-    the others from going on. What was killed goes on from its last checkpoint.
+    Every record is written as soon as it is there, by this process and not by the worker that trained it. If a unit
+    fails, the others go on. What was interrupted resumes from its last checkpoint.
     """
     most: dict[str, tuple[Request, int]] = {}
     for request, n in wanted:
@@ -41,21 +42,22 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, crew
     firsts, units = plan.plan(list(most.values()), dataset, out)
     needed = {unit.checkpoint(out) for unit in (*firsts, *units)}
     _remove_leftovers([request for request, _ in most.values()], needed, out)
-    failures = _carry_out(firsts, units, dataset, out, crew or Crew()) if units else []
+    failures = _record(firsts, units, dataset, out, backend or Backend()) if units else []
     found = [records.find(out, request) for request, _ in wanted]
     return Outcome(
         [[done[r] for r in range(n) if r in done] for done, (_, n) in zip(found, wanted, strict=True)], failures
     )
 
 
-def _carry_out(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, out: Path, crew: Crew) -> list[str]:
+def _record(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, out: Path, backend: Backend) -> list[str]:
+    """Train the units and write their records; return a line for each that failed."""
     check_writable({records.folder_of(unit.request, out) for unit in (*firsts, *units)})
-    from ogd.experiments.crew import perform  # imports torch, which showing what is recorded does not need
+    from ogd.experiments.dispatch import dispatch  # imports torch, which showing what is recorded does not need
 
     first_of = {unit.first_key: unit for unit in firsts}
     waiting = Counter(unit.first_key for unit in units if unit.part == "rest")
     failures = []
-    for unit, answer in perform(firsts, units, dataset, out, crew):
+    for unit, answer in dispatch(firsts, units, dataset, out, backend):
         if isinstance(answer, str):
             failures.append(f"{unit.name}: {answer}")
             continue
@@ -68,7 +70,7 @@ def _carry_out(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, 
 
 
 def _remove_leftovers(requests: Sequence[Request], needed: set[Path], out: Path) -> None:
-    """Remove the checkpoints of units that are finished, where whoever finished them was killed before he could."""
+    """Remove the checkpoints of finished units that a killed process left behind."""
     left = []
     for request in requests:
         found = list(records.folder_of(request, out).glob("checkpoint-*.safetensors"))
@@ -82,7 +84,7 @@ def _remove_leftovers(requests: Sequence[Request], needed: set[Path], out: Path)
 
 
 def _runs(checkpoint: Path) -> tuple[int, ...]:
-    """Return the runs that a checkpoint's name tells."""
+    """Return the runs in the name of a checkpoint."""
     named = re.search(r"-(\d+(?:-\d+)*)\.safetensors$", checkpoint.name)
     return tuple(map(int, named[1].split("-"))) if named else ()
 
@@ -93,7 +95,7 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
     if runs > MOST:
         raise ValueError(f"runs: must be at most {MOST:,}, not {runs:,}")
     for request in requests:
-        smallest = min(plan.sizes(request, dataset))
+        smallest = min(rules_of(request.benchmark).sizes(request, dataset))
         if request.batch_size > smallest:
             raise ValueError(
                 f"batch_size: {request.batch_size} is above the {smallest:,} training examples of the smallest task"

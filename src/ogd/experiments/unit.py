@@ -1,7 +1,7 @@
 """One unit of work: a group of runs of one request, trained in lockstep."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
@@ -13,21 +13,21 @@ from ogd import catalogue
 from ogd.benchmarks import Benchmark
 from ogd.data import Dataset
 from ogd.experiments.plan import Unit
-from ogd.models import StackedMLP
+from ogd.models import Stack, build
 from ogd.progress import Reporter
 from ogd.records import Curve, Request, RunRecord
 from ogd.records.record import environment
-from ogd.training import Checkpoint, Result, Schedule, Snapshot, first_task, train
+from ogd.training import Checkpoint, History, Result, Schedule, first_task, train
 
 
 def perform(
-    unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None, first: Snapshot | None = None
+    unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None, first: History | None = None
 ) -> Iterator[RunRecord]:
     """Train a unit's runs and yield their records, going on from its checkpoint under `out` or from its first task."""
     request = unit.request
     benchmark = benchmark_of(request, dataset)
     method = catalogue.METHODS[request.method].load()(**request.options)
-    model, schedule, checkpoint = _stack(unit, benchmark), schedule_of(request), _checkpoint(unit, out)
+    model, schedule, checkpoint = stack_of(request, benchmark, unit.group), schedule_of(request), _checkpoint(unit, out)
     result = train(benchmark, model, method, first=first, checkpoint=checkpoint, progress=report, **asdict(schedule))
     for r, number in enumerate(unit.group):
         yield RunRecord(
@@ -41,16 +41,16 @@ def perform(
         )
 
 
-def first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None) -> Snapshot:
+def first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None) -> History:
     """Train the first task of a unit's runs, for every unit that shares it."""
     benchmark = benchmark_of(unit.request, dataset)
-    return first_task(benchmark, _stack(unit, benchmark), schedule_of(unit.request), report, _checkpoint(unit, out))
+    model = stack_of(unit.request, benchmark, unit.group)
+    return first_task(benchmark, model, schedule_of(unit.request), report, _checkpoint(unit, out))
 
 
-def _stack(unit: Unit, benchmark: Benchmark) -> StackedMLP:
-    sizes = (benchmark.inputs, *unit.request.hidden, benchmark.outputs)
-    heads = [task.classes for task in benchmark.tasks if task.classes is not None]
-    return StackedMLP(sizes, runs=unit.group, seed=unit.request.seed, init=unit.request.init, heads=heads)
+def stack_of(request: Request, benchmark: Benchmark, runs: Sequence[int]) -> Stack:
+    """Make the stack that a request names, for some of its runs."""
+    return build(request.model, benchmark, hidden=request.hidden, runs=runs, seed=request.seed, init=request.init)
 
 
 def _checkpoint(unit: Unit, out: Path | None) -> Checkpoint | None:
@@ -68,8 +68,7 @@ def _curve(result: Result, r: int) -> Curve:
 
 def benchmark_of(request: Request, dataset: Dataset) -> Benchmark:
     """Make the benchmark that a request names."""
-    said = {name: getattr(request, name) for name in ("tasks", "angles", "partition", "heads", "seed")}
-    return _benchmark(request.benchmark, dataset, tuple(said.items()))
+    return _benchmark(request.benchmark, dataset, tuple(request.benchmark_arguments.items()))
 
 
 @lru_cache(maxsize=1)  # neighbouring requests mostly share it, and one takes up to 1 GB

@@ -1,9 +1,23 @@
-"""What is remembered and how it protects: the heart of ogd. Imports nothing else of ours."""
+"""What is remembered and how it protects: the heart of ogd. Of ours it imports only `ogd.files` and `ogd.checks`."""
 
 from ogd.memory.blocks import Block, Dense, Factored
 from ogd.memory.budget import BudgetExceeded
+from ogd.memory.gradients import output_gradients
 from ogd.memory.layers import register_layer
 from ogd.memory.memory import Memory
 from ogd.memory.protect import Protection
+from ogd.memory.stacking import stacked
+from ogd.memory.store import Piece
 
-__all__ = ["Block", "BudgetExceeded", "Dense", "Factored", "Memory", "Protection", "register_layer"]
+__all__ = [
+    "Block",
+    "BudgetExceeded",
+    "Dense",
+    "Factored",
+    "Memory",
+    "Piece",
+    "Protection",
+    "output_gradients",
+    "register_layer",
+    "stacked",
+]

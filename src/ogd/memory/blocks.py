@@ -4,13 +4,13 @@ A block answers three questions about its columns of G (n rows), without forming
 
     gram(other)      G G'ᵀ     how stored gradients overlap with one another   (..., n, m), float64
     overlap(update)  G u       how much an update moves each stored output     (..., n)
-    combine(c)       Gᵀ c      the update that a combination of rows makes     one tensor a parameter
+    combine(c)       Gᵀ c      the update that a combination of rows makes     one tensor per parameter
 
 `update` holds one tensor for each parameter of the block: weight and perhaps bias for a layer, or any one
 parameter for `Dense`. The leading axes `...` are for stacks of runs; a single model has none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self, TypeAlias
 
@@ -41,6 +41,15 @@ class Factored:
     @property
     def n(self) -> int:
         return self.A.shape[-2] // self.T
+
+    @property
+    def lead(self) -> torch.Size:
+        return self.A.shape[:-2]
+
+    @property
+    def form(self) -> Hashable:
+        """What blocks must have in common to stand side by side in a stack."""
+        return self.bias, self.T, self.out_first, self.A.shape, self.D.shape
 
     @property
     def nbytes(self) -> int:
@@ -100,7 +109,7 @@ class Factored:
         return {"A": self.A, "D": self.D}
 
     def split(self) -> tuple["Block", ...]:
-        """The same gradients as one block a parameter."""
+        """The same gradients as one block per parameter."""
         weight = replace(self, bias=False)
         delta = self.D if self.T == 1 else torch.unflatten(self.D, -2, (self.n, self.T)).sum(-2)
         return (weight, Dense(delta)) if self.bias else (weight,)
@@ -140,6 +149,14 @@ class Dense:
         return self.G.shape[-2]
 
     @property
+    def lead(self) -> torch.Size:
+        return self.G.shape[:-2]
+
+    @property
+    def form(self) -> Hashable:
+        return self.G.shape
+
+    @property
     def nbytes(self) -> int:
         return self.G.nbytes
 
@@ -153,7 +170,11 @@ class Dense:
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         (u,) = update
         u = u.reshape(*u.shape[: self.G.ndim - 2], -1).to(self.G.dtype)  # (..., p)
-        return (self.G @ u.unsqueeze(-1)).squeeze(-1)
+        if self.G.ndim == 2:
+            return torch.mv(self.G, u)
+        # one run at a time: G[r] @ u[r] beats bmm for one column on the CPU
+        pairs = zip(self.G.flatten(0, -3), u.flatten(0, -2), strict=True)
+        return torch.stack([G @ x for G, x in pairs]).view(*self.lead, self.n)
 
     def combine(self, c: Tensor) -> tuple[Tensor, ...]:
         return ((c.unsqueeze(-2) @ self.G).squeeze(-2),)
@@ -191,7 +212,7 @@ Block: TypeAlias = Factored | Dense
 
 
 def _gram_of_rows(one: Block, other: Block) -> Tensor:
-    """G G'ᵀ from the rows themselves, some at a time: for T outer products a row also the cheaper way."""
+    """G G'ᵀ from the rows themselves, some at a time: for T outer products per row also the cheaper way."""
     first = one.rows(0, min(one.n, 1))
     width = max(first.shape[:-2].numel() * first.shape[-1], 1)
     step = max(CHUNK // width, 1)

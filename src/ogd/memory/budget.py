@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from ogd.checks import is_whole
+
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -29,12 +31,12 @@ class Budget:
             return cls()
         if isinstance(budget, Budget):
             return budget
-        if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0:
-            return cls(directions=budget)
         if isinstance(budget, str):
             match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?i?B)\s*", budget, re.IGNORECASE)
             if match:
                 return cls(nbytes=int(float(match[1]) * _UNITS[match[2].upper()]))
+        elif is_whole(budget, 1):
+            return cls(directions=int(budget))
         raise ValueError(f'budget must be a number of directions, bytes such as "64MB", or None, not {budget!r}')
 
     def check(self, directions: int, nbytes: int) -> None:

@@ -1,20 +1,22 @@
 """What callers hand to `Memory` is what it says it takes, or an error names the argument and what would be right."""
 
+import math
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 
 from torch import Generator, Tensor, nn
+
+from ogd.checks import is_whole
 
 
 def check_options(model: object, per_task: object, outputs: object, logits: object, chunk_size: object) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, not {type(model).__name__}")
     for name, value in (("per_task", per_task), ("chunk_size", chunk_size)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        if value is not None and not is_whole(value, 1):
             raise ValueError(f"{name} must be a whole number, 1 or more, or None, not {value!r}")
     if not (callable(outputs) or outputs in ("true", "mean", "all")):
         raise ValueError(
-            f'outputs must be "true", "mean", "all" or a function (logits, y) → (B,) or (B, k), not {outputs!r}'
+            f'outputs must be "true", "mean", "all" or a function (z, y) → (B,) or (B, k), not {outputs!r}'
         )
     _check_logits(logits)
 
@@ -46,11 +48,7 @@ def _check_logits(logits: object) -> None:
 
 
 def _check_classes(classes: object) -> None:
-    if not isinstance(classes, Sequence) or not all(_is_whole(c) for c in classes):
+    if not isinstance(classes, Sequence) or not all(is_whole(c, -math.inf) for c in classes):
         raise TypeError(f"classes must be a list of whole numbers, such as [0, 1], not {classes!r}")
-    if not classes or min(classes) < 0 or len(set(classes)) < len(classes):
+    if not classes or min(classes) < 0 or len({int(c) for c in classes}) < len(classes):
         raise ValueError(f"classes must be different logit indices, one at least, none negative, not {classes}")
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)

@@ -1,6 +1,6 @@
 """Model + examples → blocks: the gradient of each chosen output of each example, the rows of G.
 
-Linear and convolution layers need one forward pass and one backward pass an output for a whole chunk: hooks
+Linear and convolution layers need one forward pass, and one backward pass per output, for a whole chunk: hooks
 keep each layer's input a, autograd gives the gradient δ at its output. That is right only if the layer was
 called once, its parameters were used by that call alone, and its first axis is the examples': all this is
 checked, and what fails is differentiated example by example (torch.func, or a loop where that cannot).
@@ -17,12 +17,14 @@ from torch.nn.modules.module import _global_forward_hooks
 from torch.utils import _pytree as pytree
 
 from ogd.memory.blocks import Dense, Factored
+from ogd.memory.checks import check_options, check_task
 from ogd.memory.examples import Chunk, length, take
 from ogd.memory.graph import check_visible, uses_of
 from ogd.memory.layers import rule_of
-from ogd.memory.outputs import Chosen, check_labels
+from ogd.memory.outputs import Chosen, Outputs, check_labels
 from ogd.memory.per_example import CHUNK_BYTES, per_example
-from ogd.memory.store import Piece
+from ogd.memory.preserving import preserving
+from ogd.memory.store import Piece, appended
 
 Params = Mapping[str, Tensor]
 CHUNK_MOST = 256
@@ -38,6 +40,34 @@ class _Call:
         self.batch = (a.shape[0], out.shape[0])
 
 
+def output_gradients(
+    model: nn.Module,
+    x: Any,
+    y: Any,
+    *,
+    outputs: Outputs = "true",
+    classes: Sequence[int] | None = None,
+    chunk_size: int | None = None,
+) -> tuple[list[Piece], int]:
+    """The gradients of a model's outputs on examples (x, y): the pieces of G, and its number of rows.
+
+    The rows are in the order of the examples, those of one example in the order of its outputs; the columns are
+    the trainable parameters. `outputs`, `classes` and `chunk_size` are those of `Memory`, which reads its
+    gradients in the same way: in evaluation mode, and the model is as before afterwards.
+
+    Examples:
+        >>> model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+        >>> pieces, n = output_gradients(model, torch.randn(2, 4), None, outputs="all")
+        >>> n, [piece.names for piece in pieces]
+        (6, [('0.weight', '0.bias'), ('2.weight', '2.bias')])
+    """
+    check_options(model, None, outputs, None, chunk_size)
+    check_task(classes, None, None)
+    params = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    check_model(model, params)
+    return gather(Chosen(model, outputs, None, classes), params, [(x, y)], 0, chunk_size)
+
+
 def gather(
     chosen: Chosen, params: Params, batches: Iterable[Chunk], start: int, chunk_size: int | None
 ) -> tuple[list[Piece], int]:
@@ -45,17 +75,22 @@ def gather(
     device = next(iter(params.values())).device
     pieces: list[Piece] = []
     n = start
-    for batch in batches:
-        x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
-        check_labels(y, chosen.outputs, chosen.classes)
-        chunk_size = chunk_size or fitting(chosen, *take((x, y), slice(0, 1)))
-        for i in range(0, length((x, y)), chunk_size):
-            found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
-            pieces += [Piece(piece.names, piece.block, n) for piece in found]
-            n += rows
+    with preserving(chosen.model):
+        for batch in batches:
+            x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
+            check_labels(y, chosen.outputs, chosen.classes)
+            B = length((x, y))
+            if not B:
+                continue
+            chunk_size = chunk_size or fitting(chosen, *take((x, y), slice(0, 1)))
+            for i in range(0, B, chunk_size):
+                found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
+                pieces += [Piece(piece.names, piece.block, n) for piece in found]
+                n += rows
     if n == start:
         raise ValueError("data is empty: there is no example to remember")
-    return pieces, n - start
+    check_finite(pieces)
+    return appended((), pieces), n - start
 
 
 def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:
@@ -102,8 +137,10 @@ def fitting(chosen: Chosen, x: Any, y: Any) -> int:
     return min(max(CHUNK_BYTES // max(each * k, 1), 1), CHUNK_MOST)
 
 
-def check_model(model: nn.Module) -> None:
-    """Each example must have a gradient of its own, and a real one."""
+def check_model(model: nn.Module, params: Params) -> None:
+    """Something must be trainable, and each example have a gradient of its own, and a real one."""
+    if not params:
+        raise ValueError("nothing to protect: no chosen parameter is trainable (requires_grad=True)")
     for name, p in model.named_parameters():
         if p.is_complex():
             raise ValueError(f"{name} is complex: only real parameters can be protected")
@@ -150,7 +187,7 @@ def _alone(layer: nn.Module, call: _Call, uses: Counter[int], names: Mapping[int
 
 
 def _read_layers(f: Tensor, layers: Mapping[nn.Module, _Call], names: Mapping[int, str]) -> list[Piece]:
-    """A backward pass an output gives every layer its δ; one more shows that δ_i is of example i alone."""
+    """One backward pass per output gives every layer its δ; one more shows that δ_i is of example i alone."""
     if not layers:
         return []
     B, k = f.shape

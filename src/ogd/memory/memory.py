@@ -1,4 +1,4 @@
-"""class Memory: what a model must not forget, and the door to everything in this room."""
+"""class Memory: what a model must not forget, and how training is kept from forgetting it."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +12,12 @@ from ogd.memory import state
 from ogd.memory.budget import Budget, BudgetExceeded
 from ogd.memory.checks import check_options, check_task, check_update
 from ogd.memory.examples import draw
-from ogd.memory.gradients import CHUNK_MOST, check_finite, check_model, gather
+from ogd.memory.gradients import CHUNK_MOST, check_model, gather
 from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
 from ogd.memory.projector import Projector, projector_of
 from ogd.memory.protect import Protection, check_protectable
 from ogd.memory.store import Store
-from ogd.memory.undisturbed import undisturbed
 
 
 class Memory:
@@ -42,9 +41,11 @@ class Memory:
     Args:
         model: any module. Its parameters are protected by name.
         per_task: how many examples of a task are remembered, drawn uniformly; None for all that are given.
+            Each takes one direction per output that is kept.
         outputs: which outputs of an example are kept: "true" (the logit of its label, OGD-GTL), "mean" (the
-            mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function (logits, y) → (B,) or (B, k).
-        logits: a function (model, x) → logits, where model(x) is not them.
+            mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function of the logits z (B, C) and the
+            labels, (z, y) → (B,) or (B, k).
+        logits: a function (model, x) → z that computes the logits; None: they are model(x).
         params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
             that are trainable, also those added to the model later. One that is frozen while a task is
             remembered is left out of it, and moves freely for that task if it is trained later.
@@ -64,8 +65,9 @@ class Memory:
         chunk_size: int | None = None,
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
-        self.model, self.per_task, self.chunk_size = model, per_task, chunk_size
-        self.outputs, self.logits = outputs, logits
+        self.model, self.outputs, self.logits = model, outputs, logits
+        self.per_task = None if per_task is None else int(per_task)
+        self.chunk_size = None if chunk_size is None else int(chunk_size)
         self.budget = Budget.parse(budget)
         self.parameters = Parameters(model, params)
         self.store = Store()
@@ -120,16 +122,14 @@ class Memory:
 
         Args:
             data: a DataLoader, a Dataset or tensors (x, y); x may be a tuple, list or dict of tensors.
-            classes: the task's logits in a model of several heads: "mean" and "all" take only these, and
-                labels must be among them.
-            logits: a function (model, x) → logits for this task, in place of the memory's own.
+            classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
+                and for "true" the labels must be among them.
+            logits: a function (model, x) → z for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
         check_task(classes, logits, generator)
-        check_model(self.model)
         params = self.parameters.trainable()
-        if not params:
-            raise ValueError("nothing to protect: no chosen parameter is trainable (requires_grad=True)")
+        check_model(self.model, params)
         shapes = {name: p.shape for name, p in params.items()}
         self.store.check_shapes(shapes)
         self.settle()
@@ -137,9 +137,7 @@ class Memory:
             generator = Generator().manual_seed((torch.initial_seed() + len(self)) % 2**63)
         chosen = Chosen(self.model, self.outputs, logits or self.logits, classes)
         examples = draw(data, self.per_task, generator, self.chunk_size or CHUNK_MOST)
-        with undisturbed(self.model):
-            pieces, rows = gather(chosen, params, examples, len(self), self.chunk_size)
-        check_finite(pieces)
+        pieces, rows = gather(chosen, params, examples, len(self), self.chunk_size)
         store = self.store.grown(pieces, rows, shapes)
         self.budget.check(len(store), store.nbytes)
         self._replace(store)

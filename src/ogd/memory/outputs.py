@@ -18,7 +18,7 @@ class Chosen(nn.Module):
         self.model = model
         self.outputs = outputs
         self.logits = logits
-        self.classes = None if classes is None else list(classes)
+        self.classes = None if classes is None else [int(c) for c in classes]
 
     def forward(self, x: Any, y: Any) -> Tensor:
         return self.choose(self.scores(x), y)
@@ -33,11 +33,11 @@ class Chosen(nn.Module):
         if callable(self.outputs):
             f = self.outputs(f, y)
             if not isinstance(f, Tensor):
-                raise TypeError(f"outputs returned {type(f).__name__}: it must be a function (logits, y) → tensor")
+                raise TypeError(f"outputs returned {type(f).__name__}: it must be a function (z, y) → tensor")
             return f.unsqueeze(1) if f.ndim == 1 else f
         if self.outputs == "true":
             return f.gather(1, y.long().unsqueeze(1))
-        f = f.unsqueeze(1) if f.ndim == 1 else f  # (B,): one output an example
+        f = f.unsqueeze(1) if f.ndim == 1 else f  # (B,): one output per example
         f = f if self.classes is None else f[:, self.classes]
         return f.mean(1, keepdim=True) if self.outputs == "mean" else f
 

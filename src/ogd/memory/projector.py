@@ -1,12 +1,12 @@
-"""P for the parameters of one model: G's blocks and K's whitener, in the precision of the weights."""
+"""P for the parameters of one model or a stack: G's blocks and K's whitener, in the precision of the weights."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks import Factored
-from ogd.memory.projection import coefficients, cutoff, whitener
+from ogd.memory.blocks import Block, Factored
+from ogd.memory.pseudo_inverse import coefficients, cutoff, whitener
 from ogd.memory.store import Piece, Store
 
 
@@ -20,7 +20,7 @@ class Projector:
 
     def __init__(self, pieces: Iterable[Piece], params: Mapping[str, Tensor], K: Tensor):
         self.names = tuple(params)
-        self.n = len(K)
+        self.n = K.shape[-1]
         at = {name: i for i, name in enumerate(params)}
         self._terms = []
         for piece in pieces:
@@ -29,24 +29,30 @@ class Projector:
             self._terms.append((block, slice(piece.start, piece.stop), [at[name] for name in piece.names]))
         dtypes = {working(p.dtype) for p in params.values()}
         self._dtype = torch.float32 if torch.float32 in dtypes else torch.float64
-        self.W = whitener(K, cutoff(self.n, self._dtype)).to(self._dtype)  # (r, n)
+        self.W = whitener(K, cutoff(self.n, self._dtype)).to(self._dtype)  # (..., r, n)
 
     @property
     def nbytes(self) -> int:
         """Bytes beyond the stored gradients; each protection has its own copy of D, laid out for speed."""
         return self.W.nbytes + sum(block.D.nbytes for block, *_ in self._terms if isinstance(block, Factored))
 
+    def block(self, *names: str) -> Block:
+        """The block of these parameters, which must hold every row of G."""
+        which = [self.names.index(name) for name in names]
+        (found,) = [block for block, rows, those in self._terms if those == which and rows == slice(0, self.n)]
+        return found
+
     def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
         """From params, take Gᵀ K⁺ G u in place; `opposite` is −u."""
         if not self._terms:
             return
-        s = torch.zeros(self.n, dtype=self._dtype, device=self.W.device)
+        s = self.W.new_zeros(*self.W.shape[:-2], self.n)
         for block, rows, which in self._terms:
-            s[rows] += block.overlap([opposite[i] for i in which]).to(s)
+            s[..., rows] += block.overlap([opposite[i] for i in which]).to(s)
         c = coefficients(self.W, s)
         for block, rows, which in self._terms:
             first = opposite[which[0]]
-            block.add_combination([params[i] for i in which], c[rows].to(first.device, working(first.dtype)))
+            block.add_combination([params[i] for i in which], c[..., rows].to(first.device, working(first.dtype)))
 
 
 def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
+from ogd.checks import is_whole
 from ogd.memory.projector import Projector, working
 
 _protected: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
@@ -125,7 +126,7 @@ def check_protectable(optimizer: object, every: object) -> None:
             "LBFGS cannot be protected: inside one step it moves the weights several times and judges each "
             "move by the loss, which a projection afterwards would contradict; use SGD, Adam or the like"
         )
-    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+    if not is_whole(every, 1):
         raise ValueError(f"every must be a whole number of steps, 1 or more, not {every!r}")
     if optimizer in _protected:
         raise ValueError("this optimizer is protected already: call unprotect(optimizer) first")

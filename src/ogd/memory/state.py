@@ -6,7 +6,6 @@ its metadata for the rest. K is not stored: it follows from them.
 
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ogd.checks import is_whole
+from ogd.files import replacing
 from ogd.memory.blocks import Block, Dense, Factored
 from ogd.memory.budget import Budget
 from ogd.memory.store import Piece, Store
@@ -105,12 +106,12 @@ def _are_options(saved: Mapping[str, Any]) -> bool:
         {"per_task", "outputs", "logits", "params", "budget", "chunk_size"} <= set(saved)
         and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
         and (isinstance(budget, list) and len(budget) == 2)
-        and all(limit is None or isinstance(limit, int) for limit in budget)
+        and all(limit is None or is_whole(limit) for limit in budget)
     )
 
 
 def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a temporary file beside it and put it in place: a reader sees the old file or the new one."""
+    """Write a safetensors file; a reader of the path sees the old file or the new one, whole."""
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
@@ -118,13 +119,11 @@ def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         raise IsADirectoryError(f"{path}: a folder; give the path of a file, such as {path / 'memory.safetensors'}")
     tensors = {key: t.contiguous().cpu() for key, t in stored["tensors"].items()}
     document = json.dumps({key: value for key, value in stored.items() if key != "tensors"})
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        save_file(tensors, temporary, {FORMAT: document})
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as temporary:
+        try:
+            save_file(tensors, temporary, {FORMAT: document})
+        except SafetensorError as error:  # how it tells of a full disk
+            raise OSError(f"it could not be written ({error})") from error
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -215,7 +214,7 @@ def _check_complete(pieces: list[Piece], n: int) -> None:
         raise ValueError(f"the state claims {n:,} rows, but row {end:,} is stored for no parameter")
 
 
-def _whole(value: object, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+def _whole(value: Any, least: int) -> int:
+    if not is_whole(value, least):
         raise ValueError(f"the state holds {value!r} where a whole number of at least {least} belongs")
-    return value
+    return int(value)

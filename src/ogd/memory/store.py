@@ -2,12 +2,13 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Block
-from ogd.memory.projection import cutoff, extend, whitener
+from ogd.memory.pseudo_inverse import cutoff, extend, rank
 
 Shapes = Mapping[str, torch.Size]
 
@@ -39,7 +40,7 @@ class Piece:
         return replace(self, block=self.block[skip : self.block.n], start=self.start + skip)
 
     def gram(self, other: "Piece") -> Tensor | None:
-        """The inner products of these rows with those, (n, m); None if they have no parameter in common."""
+        """The inner products of these rows with those, (..., n, m); None if they have no parameter in common."""
         if self.names == other.names:
             return self.block.gram(other.block)
         total = None
@@ -69,8 +70,8 @@ def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
 
 def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
     """K for all n rows of G from the K of the first ones: only the new rows are computed."""
-    old = len(K)
-    rows = torch.zeros(n - old, n, dtype=torch.float64, device=K.device)  # (new, n)
+    old = K.shape[-1]
+    rows = K.new_zeros(*K.shape[:-2], n - old, n)  # (..., new, n)
     for piece in pieces:
         if piece.stop <= old:
             continue
@@ -78,12 +79,15 @@ def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
         for other in pieces:
             overlap = new.gram(other)
             if overlap is not None:
-                rows[new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
-    return extend(K, rows[:, :old], rows[:, old:])
+                rows[..., new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
+    return extend(K, rows[..., :old], rows[..., old:])
 
 
 class Store:
-    """The pieces of G, task by task, with the shapes of their parameters and K for the columns asked for."""
+    """The pieces of G, task by task, with the shapes of their parameters and K for the columns asked for.
+
+    For a stack of runs the pieces, the shapes and K begin with the same axes `...`; a single model has none.
+    """
 
     def __init__(self, pieces: Iterable[Piece] = (), tasks: Iterable[int] = (), shapes: Shapes | None = None):
         self.pieces = list(pieces)
@@ -95,41 +99,49 @@ class Store:
         return sum(self.tasks)
 
     @property
+    def lead(self) -> torch.Size:
+        return self.pieces[0].block.lead if self.pieces else torch.Size()
+
+    @property
     def nbytes(self) -> int:
         return sum(piece.block.nbytes for piece in self.pieces)
 
-    @property
+    @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
-        K = self.gram(self.shapes)
-        return len(whitener(K, cutoff(len(K), torch.float64)))
+        """The number of independent rows; in a stack that of the run which has most."""
+        return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
 
     def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes) -> "Store":
         """This store and another task; K of the old rows is kept."""
+        self.check_shapes(shapes)
         pieces = appended(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
         store = Store(pieces, (*self.tasks, rows), self.shapes | stored)
-        store.grams = self.grams
+        store.grams = dict(self.grams)
         return store
 
     def only(self, names: Collection[str]) -> list[Piece]:
         return [part for piece in self.pieces for part in piece.only(names)]
 
     def gram(self, names: Collection[str]) -> Tensor:
-        """K of the columns of some parameters, brought up to date."""
+        """K (..., n, n) of the columns of some parameters, brought up to date."""
         key = frozenset(names)
         pieces = self.only(key)
         device = pieces[0].block.device if pieces else None
+        nothing = torch.zeros(*self.lead, 0, 0, dtype=torch.float64, device=device)
+        if not len(self):  # not kept: the leading axes come with the first task
+            return nothing
         if key not in self.grams:
-            self.grams[key] = self._begun(key, torch.zeros(0, 0, dtype=torch.float64, device=device))
+            self.grams[key] = self._begun(key, nothing)
         K = self.grams[key]
-        if len(K) < len(self):
+        if K.shape[-1] < len(self):
             K = self.grams[key] = extended_gram(K, pieces, len(self))
         return K
 
     def _begun(self, key: frozenset[str], nothing: Tensor) -> Tensor:
         """A K to extend: one of fewer columns serves as well if the others were zero in its rows."""
         for known, K in self.grams.items():
-            if known < key and all(piece.start >= len(K) for piece in self.only(key - known)):
+            if known < key and all(piece.start >= K.shape[-1] for piece in self.only(key - known)):
                 return self.grams.pop(known)
         return nothing
 

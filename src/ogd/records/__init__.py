@@ -8,7 +8,7 @@ from ogd.records.metrics import (
     forward_transfer,
 )
 from ogd.records.record import Curve, RunRecord, find, folder_of, read, recover, write, write_all
-from ogd.records.request import Request, resolve
+from ogd.records.request import Request
 
 __all__ = [
     "Curve",
@@ -23,7 +23,6 @@ __all__ = [
     "forward_transfer",
     "read",
     "recover",
-    "resolve",
     "write",
     "write_all",
 ]

@@ -2,7 +2,7 @@
 
 The matrix a has one row more than there are tasks: a[i, j] is the accuracy on task j after training on the first
 i tasks, so that a[0] is the accuracy of the initial weights (columns count from 1 in the formulas below). All
-functions take leading axes, so a whole stack (runs, 1 + tasks, tasks) gives one value a run. What needs a second
+functions take leading axes, so a whole stack (runs, 1 + tasks, tasks) gives one value per run. What needs a second
 task is NaN where there is only one.
 """
 

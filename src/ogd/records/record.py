@@ -1,7 +1,6 @@
-"""One JSON file a run: what was asked, what came out, with what versions. docs/records.md describes the schema."""
+"""One JSON file per run: what was asked, what came out, with what versions. docs/records.md describes the schema."""
 
 import json
-import math
 import platform
 import subprocess
 from collections.abc import Sequence
@@ -13,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ogd.checks import is_number, is_whole
 from ogd.files import sweep, write_text
 from ogd.records import request as requests
+from ogd.records import schema
 from ogd.records.request import Request
+from ogd.records.schema import SCHEMA
 from ogd.version import __version__
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RunRecord:
     curve: Curve | None
     seconds: float  # wall time of the whole group of runs
     lockstep: int  # how many runs that group trained at once
-    environment: dict[str, str | None]
+    environment: dict[str, str | None]  # a field that comes later needs a default: what these records did
 
     def path(self, folder: Path) -> Path:
         return folder_of(self.request, folder) / f"run-{self.run}.json"
@@ -70,22 +70,18 @@ def recover(folder: Path, request: Request) -> None:
     sweep(folder_of(request, folder))
     for journal in folder_of(request, folder).glob("unit-*.json"):
         try:
-            for record in map(from_json, json.loads(journal.read_text(encoding="utf-8"))):
-                if record.request == request and not record.path(folder).exists():
-                    write(record, folder)
+            found = schema.read(journal, "journal", lambda values: [from_json(value) for value in values])
         except FileNotFoundError:  # whoever wrote it is alive, and done with it
             continue
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{journal} is not a usable journal: {error}; remove it to run it again") from error
+        for record in found:
+            if record.request == request and not record.path(folder).exists():
+                write(record, folder)
         journal.unlink(missing_ok=True)
 
 
 def read(path: Path) -> RunRecord:
-    """Read one record; a file that is not one, or of a schema this version does not know, is a ValueError."""
-    try:
-        return from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is not a usable record: {error}; remove it to run it again") from error
+    """Read one record; a file that is not one, or that only a newer version of ogd can read, is a ValueError."""
+    return schema.read(path, "record", from_json)
 
 
 def find(folder: Path, request: Request) -> dict[int, RunRecord]:
@@ -105,15 +101,13 @@ def to_json(record: RunRecord) -> dict[str, Any]:
 
 def from_json(value: Any) -> RunRecord:
     """Check and convert what `json.loads` gave."""
-    if not isinstance(value, dict) or "schema" not in value:
-        raise ValueError("it has no schema number")
-    if value["schema"] != SCHEMA:
-        raise ValueError(f"it has schema {value['schema']!r} and this version of ogd reads {SCHEMA}")
+    schema.check_schema(value)
+    schema.check_fields(value, RunRecord, "it", ["schema"])
     request = requests.from_json(value["request"])
     run, lockstep, seconds = value["run"], value["lockstep"], value["seconds"]
-    if not isinstance(run, int) or run < 0 or not isinstance(lockstep, int) or lockstep < 1:
+    if not is_whole(run) or not is_whole(lockstep, 1):
         raise ValueError("its run or lockstep is not a number of runs")
-    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+    if not is_number(seconds) or seconds < 0:
         raise ValueError("its seconds are not a time")
     if not all(isinstance(fact, str | None) for fact in dict(value["environment"]).values()):
         raise ValueError("its environment is not all text")
@@ -164,6 +158,7 @@ def _fractions(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray[Any,
 def _curve(value: Any, tasks: int) -> Curve | None:
     if value is None:
         return None
+    schema.check_fields(value, Curve, "its curve")
     steps = value["steps"]
     accuracy = _fractions(value["accuracy"], (len(steps), tasks), "curve")
     return Curve(

@@ -1,14 +1,16 @@
-"""What `ogd tune` found: a score for every value and run, and the value it chose."""
+"""What `ogd tune` found: a score for every value of an option and every run, and the value it chose."""
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ogd.files import write_text
 from ogd.records import request as requests
-from ogd.records.record import SCHEMA, environment
+from ogd.records import schema
+from ogd.records.record import environment
 from ogd.records.request import Request
 
 
@@ -19,6 +21,7 @@ class Tuning:
     request: Request
     grid: list[float]
     scores: list[list[float | None]]
+    option: str = "ewc_lambda"  # which one the values are of; the first records had no other
 
     @property
     def means(self) -> list[float | None]:
@@ -39,21 +42,25 @@ def path_of(request: Request, folder: Path) -> Path:
 
 def write(tuning: Tuning, folder: Path) -> None:
     """Keep a tuning, in the place of an earlier one of this method on this benchmark."""
-    value = {"schema": SCHEMA, **asdict(tuning), "choice": tuning.choice, "environment": environment()}
+    value = {"schema": schema.SCHEMA, **asdict(tuning), "choice": tuning.choice, "environment": environment()}
     write_text(path_of(tuning.request, folder), json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def read(path: Path) -> Tuning:
-    """Read a tuning; a file that is not one is a ValueError."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if value["schema"] != SCHEMA:
-            raise ValueError(f"it has schema {value['schema']!r} and this version of ogd reads {SCHEMA}")
-        grid, scores = value["grid"], value["scores"]
-        if not isinstance(scores, list) or any(
-            len(row) != len(grid) or not all(a is None or 0 <= a <= 1 for a in row) for row in scores
-        ):
-            raise ValueError("its scores are not a fraction or null for every value and run")
-        return Tuning(requests.from_json(value["request"]), grid, scores)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{path} is not a usable record of a tuning: {error}; remove it to run it again") from error
+    """Read a tuning; a file that is not one, or that only a newer version of ogd can read, is a ValueError."""
+    return schema.read(path, "record of a tuning", from_json)
+
+
+def from_json(value: Any) -> Tuning:
+    """Check and convert what `json.loads` gave."""
+    schema.check_schema(value)
+    schema.check_fields(value, Tuning, "it", ["schema", "choice", "environment"])
+    request, grid, scores = requests.from_json(value["request"]), value["grid"], value["scores"]
+    option = value.get("option", Tuning.option)
+    if option not in request.options:
+        raise ValueError(f"its option {option!r} is no option of {request.method}")
+    if not isinstance(scores, list) or any(
+        len(row) != len(grid) or not all(a is None or 0 <= a <= 1 for a in row) for row in scores
+    ):
+        raise ValueError("its scores are not a fraction or null for every value and run")
+    return Tuning(request, grid, scores, option)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from ogd.benchmarks.rules import task_names
 from ogd.catalogue import METHODS
 from ogd.experiments.answers import Answer, Found
 from ogd.experiments.experiment import YARDSTICK, Cell, Experiment, Row
@@ -66,7 +67,7 @@ class Comparison:
         text = f"Accuracy (%) {MEANINGS[self.experiment.value]}, {spread}; {self.experiment.profile}."
         request = self.found.answers[0].requests[0]
         if self.experiment.value == "final" and request.partition is not None:
-            text += f" The classes of the tasks are {'/'.join(request.task_names)}."
+            text += f" The classes of the tasks are {'/'.join(task_names(request))}."
         if any(line.alone for line in self.lines):
             text += f" Rows marked {ALONE!r} are not in the paper."
         return text

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ogd.benchmarks.rules import task_names
 from ogd.catalogue import METHODS
 from ogd.experiments.experiment import Drawing, Row
 from ogd.records import RunRecord
@@ -136,7 +137,7 @@ def _heading(comparison: Comparison, column: int) -> str:
     name, requests = comparison.columns[column], comparison.found.answers[0].requests
     if column >= len(requests) or requests[column].partition is None:
         return name
-    classes = requests[column].task_names
+    classes = task_names(requests[column])
     return " / ".join(classes) + ("" if name == "/".join(classes) else f" ({name})")
 
 

@@ -3,6 +3,7 @@
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 
+from ogd.benchmarks.rules import task_names
 from ogd.catalogue import METHODS
 from ogd.data import load
 from ogd.experiments import EXPERIMENTS, quick
@@ -15,7 +16,7 @@ INTRODUCTION = """# Records
 
 Each folder holds the runs of one setting: `<benchmark>-<method>-<key>/run-<r>.json`, where the key is a digest of the
 setting. Only what differs from the defaults is listed. This page is generated from the records."""
-NAMED = ("benchmark", "method", "tasks", "angles", "partition", "options", "data", "data_sha256")  # told in other words
+NAMED = ("benchmark", "method", "tasks", "angles", "partition", "settings", "options", "data", "data_sha256")
 
 
 def index(folder: Path) -> str:
@@ -53,10 +54,11 @@ def setting(request: Request) -> str:
     """
     tasks = f"{request.tasks} tasks"
     if request.angles is not None or request.partition is not None:
-        tasks = ("/" if request.partition else " ").join(request.task_names)
+        tasks = ("/" if request.partition else " ").join(task_names(request))
     usual = {field.name: field.default for field in (*fields(Request), *fields(Schedule))}
     usual |= {"hidden": HIDDEN[request.model], "heads": "multi"}
     said = {name: value for name, value in asdict(request).items() if name not in NAMED and value is not None}
+    said |= request.settings  # of a benchmark that is not ours
     options = {option.name: option.default for option in METHODS[request.method].options}
     unusual = [(name, value) for name, value in said.items() if value != usual.get(name, MISSING)]
     unusual += [(name, value) for name, value in request.options.items() if value != options.get(name)]

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from ogd.benchmarks.rules import task_names
 from ogd.catalogue import METHODS
 from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
 from ogd.records.speed import Ratio
@@ -81,7 +82,7 @@ def overview(answers: Sequence[list[RunRecord]]) -> Table:
         cells += [mean_std(100 * average_accuracy(a)), mean_std(100 * forgetting(a))]
         groups.append(((records[0].request.method, *cells),))
     caption = f"Accuracy (%) on each task after the last, mean ± sample std over {_runs(runs)}."
-    columns = ("method", *request.task_names, "average", "forgetting")
+    columns = ("method", *task_names(request), "average", "forgetting")
     return Table(f"{request.benchmark}, {request.tasks} tasks, {request.data}", caption, columns, tuple(groups))
 
 
@@ -106,10 +107,8 @@ def scores(tuning: Tuning) -> Table:
         "Accuracy (%) on validation examples, averaged over the tasks after the last; mean ± sample std over "
         f"{_runs(len(tuning.scores))}."
     )
-    method = METHODS[tuning.request.method]
-    option = next(option.name for option in method.options if option.grid)
-    title = f"{method.label}'s {option} on {tuning.request.benchmark}"
-    return Table(title, caption, (option, "average", ""), (tuple(lines),))
+    title = f"{METHODS[tuning.request.method].label}'s {tuning.option} on {tuning.request.benchmark}"
+    return Table(title, caption, (tuning.option, "average", ""), (tuple(lines),))
 
 
 def _runs(count: int) -> str:

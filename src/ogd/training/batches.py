@@ -8,7 +8,7 @@ from torch import Tensor
 from ogd.benchmarks import Task
 from ogd.benchmarks.batch import Batch, draw, head
 
-CHUNK = 160  # examples a run that are gathered at once: enough to hide Python, few enough to stay in cache
+CHUNK = 160  # examples per run that are gathered at once: enough to hide Python, few enough to stay in cache
 
 
 def chunks(
@@ -22,7 +22,7 @@ def chunks(
     ends = torch.tensor([len(task.train) for task in tasks]).cumsum(0)
     one_hot, heads = torch.eye(outputs), [head(task, outputs) for task in tasks]
     length = min(max(CHUNK // size, 1) * size, index.shape[1])
-    rows = torch.empty(len(index) * length if len(tasks) == 1 else 0, tasks[0].train.x.shape[1])
+    rows = torch.empty(len(index) * length if len(tasks) == 1 else 0, *tasks[0].train.x.shape[1:])
     for start in range(0, index.shape[1], length):
         chunk = index[:, start : start + length].contiguous()
         if len(tasks) == 1:
@@ -41,7 +41,7 @@ def _mixed(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gather examples of several tasks, each under its own task's permutation and head."""
     owner = torch.bucketize(index, ends, right=True)  # (R, n): whose example it is
-    x = torch.empty(*index.shape, tasks[0].train.x.shape[1])
+    x = torch.empty(*index.shape, *tasks[0].train.x.shape[1:])
     y = torch.empty_like(index)
     for t, task in enumerate(tasks):
         mine = owner == t
@@ -49,7 +49,7 @@ def _mixed(
         rows = task.train.x.index_select(0, local)
         order_of_columns = columns[t]
         if order_of_columns is not None:
-            rows = rows.gather(1, order_of_columns[mine.nonzero()[:, 0]])
+            rows = rows.flatten(1).gather(1, order_of_columns[mine.nonzero()[:, 0]]).view(rows.shape)
         x[mine] = rows
         y[mine] = task.train.y[local]
     if all(bias is None for bias in heads):

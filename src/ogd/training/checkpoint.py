@@ -1,4 +1,4 @@
-"""Where a killed training goes on: the weights at the end of every finished task and of the last whole epoch.
+"""Where a killed training goes on: the weights of every finished task, and weights and optimizer of the last epoch.
 
 What a method keeps is not in it. Every draw comes from (seed, run, purpose), so that a method's state is a function of
 the weights its tasks ended with, and calling `end_task` once more with each of them gives it back, bit by bit.
@@ -8,8 +8,6 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +19,10 @@ from torch import Tensor
 
 from ogd import files
 from ogd.records.metrics import Array
+from ogd.training.history import History
 
-SCHEMA = 1
+SCHEMA = 2
 PATIENCE = 5.0  # seconds between two checkpoints
-
-
-@dataclass
-class Snapshot:
-    """How far a training is, and all that it takes to go on from there."""
-
-    finished: list[list[Tensor]] = field(default_factory=list)  # the weights at the end of each finished task
-    weights: list[Tensor] = field(default_factory=list)  # after `epoch` epochs of the present task; none at its start
-    epoch: int = 0
-    accuracy: list[Array] = field(default_factory=list)  # (R, tasks) a row of the matrix
-    curve_steps: list[int] = field(default_factory=list)
-    curve: list[Array] = field(default_factory=list)  # (R, tasks) a point
-    seconds: float = 0.0
 
 
 class Checkpoint:
@@ -67,8 +53,8 @@ class Checkpoint:
         """Return the same file for a training that is described more closely."""
         return Checkpoint(self.path, f"{self.identity} | {training}")
 
-    def read(self, weights: Sequence[Tensor], tasks: int, *, finite: bool = True) -> Snapshot | None:
-        """Return what was kept for a model of such weights; None where there is nothing that can be used.
+    def read(self, like: History, tasks: int, *, finite: bool = True) -> History | None:
+        """Return what was kept for weights and an optimizer `like` these; None where nothing can be used.
 
         Weights that are not finite are of no use, unless `finite` is false.
         """
@@ -78,22 +64,22 @@ class Checkpoint:
                 about = json.loads((file.metadata() or {})["ogd"])
             if about["schema"] != SCHEMA or about["identity"] != self.identity:
                 raise ValueError("it is of another training")
-            snapshot = _unpacked(tensors, about)
-            _check(snapshot, weights, tasks, finite)
+            history = _unpacked(tensors, about)
+            _check(history, like, tasks, finite)
         except FileNotFoundError:
             return None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
             warnings.warn(f"{self.path} cannot be used, starting again: {error}", stacklevel=2)
             return None
-        return snapshot
+        return history
 
-    def write(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, unless the last one is only seconds old. A full disk does not stop the training."""
+    def write(self, history: History) -> None:
+        """Keep a history, unless the last one is only seconds old. A full disk does not stop the training."""
         now = time.monotonic()
         if now - self.last < PATIENCE:
             return
         self.last = now
-        tensors, about = _packed(snapshot)
+        tensors, about = _packed(history)
         about = {"schema": SCHEMA, "identity": self.identity, **about}
         try:
             files.write_bytes(self.path, safetensors.torch.save(tensors, {"ogd": json.dumps(about)}))
@@ -103,29 +89,30 @@ class Checkpoint:
             self.failed = True
 
 
-def _packed(snapshot: Snapshot) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors = {f"weights.{i}": w.contiguous() for i, w in enumerate(snapshot.weights)}
-    for t, weights in enumerate(snapshot.finished):
-        tensors |= {f"finished.{t}.{i}": w.contiguous() for i, w in enumerate(weights)}
+def _packed(history: History) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = {f"weights/{name}": w for name, w in history.weights.items()}
+    tensors |= {f"optimizer/{name}": t for name, t in history.optimizer.items()}
+    for t, weights in enumerate(history.finished):
+        tensors |= {f"finished/{t}/{name}": w for name, w in weights.items()}
     for name in ("accuracy", "curve"):
-        rows: list[Array] = getattr(snapshot, name)
+        rows: list[Array] = getattr(history, name)
         if rows:
             tensors[name] = torch.from_numpy(np.stack(rows))
-    about = {name: getattr(snapshot, name) for name in ("epoch", "curve_steps", "seconds")}
-    return tensors, {**about, "finished": len(snapshot.finished)}
+    about = {name: getattr(history, name) for name in ("epoch", "curve_steps", "seconds")}
+    return {name: t.contiguous() for name, t in tensors.items()}, {**about, "finished": len(history.finished)}
 
 
-def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot:
-    def stored(prefix: str) -> list[Tensor]:
-        count = sum(name.startswith(prefix) for name in tensors)
-        return [tensors[f"{prefix}{i}"] for i in range(count)]
+def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> History:
+    def stored(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
     def rows(name: str) -> list[Array]:
         return list(tensors[name].numpy()) if name in tensors else []
 
-    return Snapshot(
-        finished=[stored(f"finished.{t}.") for t in range(int(about["finished"]))],
-        weights=stored("weights."),
+    return History(
+        finished=[stored(f"finished/{t}/") for t in range(int(about["finished"]))],
+        weights=stored("weights/"),
+        optimizer=stored("optimizer/"),
         epoch=int(about["epoch"]),
         accuracy=rows("accuracy"),
         curve_steps=[int(step) for step in about["curve_steps"]],
@@ -134,17 +121,19 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> Snapshot:
     )
 
 
-def _check(snapshot: Snapshot, weights: Sequence[Tensor], tasks: int, finite: bool) -> None:
-    """Raise a ValueError unless the snapshot is one of a model with such weights and of so many tasks."""
-    like = [(w.shape, w.dtype) for w in weights]
-    for stored in [*snapshot.finished, *([snapshot.weights] if snapshot.epoch else [])]:
-        if [(w.shape, w.dtype) for w in stored] != like:
+def _check(history: History, like: History, tasks: int, finite: bool) -> None:
+    """Raise a ValueError unless the history is one of a model and an optimizer `like` these and of so many tasks."""
+    present = [history.weights, history.optimizer] if history.epoch else []
+    wanted = [like.weights, like.optimizer] if history.epoch else []
+    for stored, own in zip([*history.finished, *present], [like.weights] * len(history.finished) + wanted, strict=True):
+        if {name: (t.shape, t.dtype) for name, t in stored.items()} != {n: (t.shape, t.dtype) for n, t in own.items()}:
             raise ValueError("its weights are of other shapes")
-        if finite and not all(bool(w.isfinite().all()) for w in stored):
+        if finite and not all(bool(t.isfinite().all()) for t in stored.values()):
             raise ValueError("its weights are not finite")
-    points = [*snapshot.accuracy, *snapshot.curve]
-    if len(snapshot.curve) != len(snapshot.curve_steps) or any(p.shape != (len(weights[0]), tasks) for p in points):
+    runs = len(next(iter(like.weights.values())))
+    points = [*history.accuracy, *history.curve]
+    if len(history.curve) != len(history.curve_steps) or any(p.shape != (runs, tasks) for p in points):
         raise ValueError("its accuracies are of other shapes")
-    left = tasks - len(snapshot.finished) - bool(snapshot.epoch)
-    if len(snapshot.accuracy) != len(snapshot.finished) + 1 or not snapshot.seconds >= 0 or not left >= 0:
-        raise ValueError("it says two things at once")
+    left = tasks - len(history.finished) - bool(history.epoch)
+    if len(history.accuracy) != len(history.finished) + 1 or not history.seconds >= 0 or not left >= 0:
+        raise ValueError("its parts contradict one another")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from ogd.models.stack import Stack
 from ogd.records import metrics
 from ogd.records.metrics import Array
 
@@ -15,6 +16,7 @@ class Result:
     curve_steps: list[int]
     curve: Array  # (R, points, tasks), NaN before a task began
     seconds: float  # all of it, a shared first task included
+    model: Stack  # with the weights it ended with
 
     @property
     def final_accuracy(self) -> Array:

@@ -28,6 +28,8 @@ RATIOS = [
     ("ogd_every_500_over_sgd", "ogd every 500", "sgd", "OGD projecting every 500 steps against SGD, both in lockstep"),
     ("ewc_over_sgd", "ewc", "sgd", "EWC after 4 tasks against SGD, both in lockstep"),
     ("agem_over_sgd", "agem", "sgd", "A-GEM after 4 tasks against SGD, both in lockstep"),
+    ("er_over_sgd", "er", "sgd", "experience replay after 4 tasks against SGD, both in lockstep"),
+    ("der_over_sgd", "der", "sgd", "DER++ after 4 tasks against SGD, both in lockstep"),
     (
         "protect_vs_dense_speedup",
         "dense",

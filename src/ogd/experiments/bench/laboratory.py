@@ -9,12 +9,13 @@ from torch.nn import functional as F
 
 from ogd.benchmarks import Examples, Task
 from ogd.experiments.bench.stopwatch import Contestant
-from ogd.methods import AGEM, EWC, OGD, SGD, Method
+from ogd.methods import AGEM, DER, ER, EWC, OGD, Finished, Method
+from ogd.methods import SGD as Plain
 from ogd.models import PAPER, StackedMLP, mlp
+from ogd.optimizers import SGD
 from ogd.seeds import draw
 from ogd.training.batches import chunks
-from ogd.training.descent import Descent
-from ogd.training.loop import step
+from ogd.training.loop import take_step
 
 BATCH, RUNS, LR = 10, 10, 1e-3
 DIRECTIONS = 800  # stored by OGD during the paper's fifth task
@@ -26,7 +27,7 @@ Prepare = Callable[[nn.Module, torch.optim.Optimizer], Callable[[], None] | None
 def random_task(n: int = 60_000) -> Task:
     """As many examples as a task of the paper has: what is drawn from it comes from memory, not from cache."""
     g = torch.Generator().manual_seed(0)
-    examples = Examples(torch.rand(n, PAPER[0], generator=g), torch.randint(PAPER[-1], (n,), generator=g))
+    examples = Examples(torch.rand(n, 1, 28, 28, generator=g), torch.randint(PAPER[-1], (n,), generator=g))
     return Task("random", examples, examples)
 
 
@@ -37,13 +38,15 @@ def contestants() -> dict[str, Contestant]:
     return {
         "plain": plain_loop(320),
         "dense": plain_loop(16, lambda model, _: dense_projection(model, DIRECTIONS)),
-        "sgd": lockstep(SGD(), task, 320),
+        "sgd": lockstep(Plain(), task, 320),
         "ogd": lockstep(OGD(per_task), task, 64),
         "ogd every 10": lockstep(OGD(per_task, projection="explicit", every=10), task, 40),
         "ogd every 50": lockstep(OGD(per_task, projection="explicit", every=50), task, 100),
         "ogd every 500": lockstep(OGD(per_task, projection="explicit", every=500), task, 500),
         "ewc": lockstep(EWC(), task, 160),
         "agem": lockstep(AGEM(), task, 160),
+        "er": lockstep(ER(), task, 160),
+        "der": lockstep(DER(), task, 160),
     }
 
 
@@ -87,22 +90,25 @@ def lockstep(method: Method, task: Task, steps: int) -> Contestant:
     """The laboratory's own loop during the task that follows the finished ones."""
     model = StackedMLP(runs=RUNS)
     method.begin(model, seed=0)
-    for _ in range(FINISHED):
-        method.end_task(model, task, None)
+    for number in range(1, FINISHED + 1):
+        method.end_task(Finished(task, model, number, 0, PAPER[-1], 0))
     return stepping(model, method, task, steps)
 
 
 def stepping(model: StackedMLP, method: Method, task: Task, steps: int) -> Contestant:
     """Steps of the laboratory's loop, as a method stands."""
-    descent, network = Descent(model, LR), method.network(model)
+    optimizer = SGD(model, LR)
+    constraint = method.constraint(optimizer)
     index = draw(0, model.runs, "bench", len(task.train), steps * BATCH)
 
     def run() -> float:
         began = time.perf_counter()
+        step = 0
         for chunk in chunks([task], index, [None], PAPER[-1], BATCH):
-            method.foresee(chunk.x)
+            constraint.foresee(chunk.x)
             for batch in chunk.split(BATCH):
-                step(descent, method, network, batch)
+                take_step(optimizer, method, constraint, batch, step)
+                step += 1
         return (time.perf_counter() - began) / (steps * len(model.runs))
 
     return run

@@ -1,4 +1,4 @@
-"""A model is borrowed to be differentiated, and given back as it was."""
+"""Differentiating a model leaves it as it was: modes, buffers and random state are put back."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,8 +8,8 @@ from torch import nn
 
 
 @contextmanager
-def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode with gradients; modes, buffers and random state are as before afterwards."""
+def preserving(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in evaluation mode with gradients; afterwards it and the random state are as before."""
     devices = {p.device for p in model.parameters()}
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))

@@ -1,4 +1,4 @@
-"""Your own: any sequence of torch Datasets or tensors."""
+"""A benchmark of your own data: any sequence of torch Datasets or tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def from_datasets(
 ) -> Benchmark:
     """Make a benchmark of (train, test) pairs, each a torch Dataset of (input, label) or tensors (x, y).
 
-    Inputs of any shape are flattened. `classes` gives a task its own head, as in Split.
+    Inputs keep their shape. `classes` gives a task its own head, as in Split.
 
     Examples:
         >>> x, y = torch.rand(20, 3, 4), torch.arange(20) % 2
@@ -59,19 +59,19 @@ def _examples(source: Source, where: str) -> Examples:
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise ValueError(f"tasks: {where} data must be tensors or a Dataset, not {type(x).__name__}")
     if x.ndim < 2 or len(x) != len(y) or y.ndim != 1 or len(y) == 0:
-        raise ValueError(f"tasks: {where} data need one label an input, not {tuple(x.shape)} and {tuple(y.shape)}")
+        raise ValueError(f"tasks: {where} data need one label per input, not {tuple(x.shape)} and {tuple(y.shape)}")
     if y.is_floating_point() or int(y.min()) < 0:
         raise ValueError(f"tasks: {where} labels must be whole numbers from 0")
-    x = x.detach().float().flatten(1)
+    x = x.detach().float()
     if not x.isfinite().all():
         raise ValueError(f"tasks: {where} inputs are not all finite")
     return Examples(x.contiguous(), y.long())
 
 
 def _benchmark(tasks: list[Task]) -> Benchmark:
-    widths = {part.x.shape[1] for task in tasks for part in (task.train, task.test)}
-    if len(widths) > 1:
-        raise ValueError(f"tasks: all inputs must be of one size, not {sorted(widths)}")
+    shapes = {tuple(part.x.shape[1:]) for task in tasks for part in (task.train, task.test)}
+    if len(shapes) > 1:
+        raise ValueError(f"tasks: all inputs must be of one shape, not {' and '.join(map(str, sorted(shapes)))}")
     outputs = 1 + max(int(part.y.max()) for task in tasks for part in (task.train, task.test))
     for task in tasks:
         for part in (task.train, task.test):
@@ -81,4 +81,4 @@ def _benchmark(tasks: list[Task]) -> Benchmark:
                 raise ValueError(f"classes: {task.name} has labels outside its head {task.classes}")
         if task.classes is not None:
             outputs = max(outputs, 1 + max(task.classes))
-    return Benchmark("own", tuple(tasks), widths.pop(), outputs)
+    return Benchmark("own", tuple(tasks), outputs)

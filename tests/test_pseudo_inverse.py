@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogd.memory.projection import coefficients, cutoff, extend, whitener
+from ogd.memory.pseudo_inverse import coefficients, cutoff, extend, rank, whitener
 from reference import gram_schmidt, project_dense, project_out
 
 N = 6
@@ -46,12 +46,13 @@ def project(G: Tensor, u: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", RANKS)
-def test_projection(kind: str) -> None:
+def test_it_makes_P_a_projection(kind: str) -> None:
     G = matrix(kind)
     u = torch.randn(9, dtype=torch.float64)
     Pu = project(G, u)
     norms = G.norm(dim=1).clamp(min=1e-300)
     assert len(whitener(G @ G.mT, cutoff(len(G), torch.float64))) == RANKS[kind]
+    assert rank(G @ G.mT, cutoff(len(G), torch.float64)) == RANKS[kind]
     if len(G):
         assert ((G @ Pu).abs() / norms).max() < 1e-10
         torch.testing.assert_close(Pu, project_dense(G, u), rtol=0, atol=1e-10)
@@ -72,6 +73,7 @@ def test_a_stack_projects_each_run_as_if_alone() -> None:
     G[0, 0, 1] = G[0, 0, 0]  # one run of a lower rank
     u = torch.randn(2, 2, 9, dtype=torch.float64)
     W = whitener(G @ G.mT, cutoff(N, torch.float64))
+    assert rank(G @ G.mT, cutoff(N, torch.float64)).tolist() == [[N - 1, N], [0, N]]
     c = coefficients(W, (G @ u.unsqueeze(-1)).squeeze(-1))
     Pu = u - (G.mT @ c.unsqueeze(-1)).squeeze(-1)
     for i in range(2):

@@ -1,4 +1,4 @@
-"""Permuted: a fixed random order of the pixels a task (Goodfellow et al., 2013; section 4.1 of the paper)."""
+"""Permuted: a fixed random order of the pixels per task (Goodfellow et al., 2013; section 4.1 of the paper)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ogd import data, seeds
+from ogd.benchmarks.rules import TASKS
 from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
 from ogd.checks import check_whole
 
@@ -19,11 +20,11 @@ class PermutedTask(Task):
     seed: int = 0
 
     def columns(self, runs: Sequence[int]) -> Tensor:
-        d, purpose = self.train.x.shape[1], f"permutation/{self.number}"
+        d, purpose = self.train.x[0].numel(), f"permutation/{self.number}"
         return torch.stack([torch.randperm(d, generator=seeds.generator(self.seed, r, purpose)) for r in runs])
 
 
-def permuted(tasks: int = 5, *, seed: int = 0, dataset: data.Dataset | None = None) -> Benchmark:
+def permuted(tasks: int = TASKS, *, seed: int = 0, dataset: data.Dataset | None = None) -> Benchmark:
     """Make Permuted MNIST: run r of task t sees x[:, π_rt], π_rt a permutation drawn from (seed, r, t).
 
     Examples:
@@ -32,7 +33,7 @@ def permuted(tasks: int = 5, *, seed: int = 0, dataset: data.Dataset | None = No
     """
     check_whole(1, tasks=tasks)
     dataset = dataset or data.load()
-    train = Examples(pixels(dataset.train_images).flatten(1), labels(dataset.train_labels))
-    test = Examples(pixels(dataset.test_images).flatten(1), labels(dataset.test_labels))
+    train = Examples(pixels(dataset.train_images), labels(dataset.train_labels))
+    test = Examples(pixels(dataset.test_images), labels(dataset.test_labels))
     made = [PermutedTask(f"task {t}", train, test, number=t, seed=seed) for t in range(1, tasks + 1)]
-    return Benchmark("permuted", tuple(made), train.x.shape[1], max(dataset.classes) + 1)
+    return Benchmark("permuted", tuple(made), max(dataset.classes) + 1)

@@ -1,4 +1,4 @@
-"""K → coefficients: the linear algebra of the projection, as pure functions.
+"""The pseudo-inverse K⁺ of the Gram matrix, as W with K⁺ = Wᵀ W, and the coefficients it gives: pure functions.
 
     K = G Gᵀ                     (..., n, n), float64
     P = I − Gᵀ K⁺ G              the projection onto what may still change
@@ -52,14 +52,37 @@ def whitener(K: Tensor, rtol: float) -> Tensor:
         >>> torch.allclose((W @ G) @ (W @ G).mT, torch.eye(2, dtype=torch.float64))
         True
     """
-    norms = K.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()  # (..., n)
-    floor = NOTHING * norms.amax(-1, keepdim=True) if K.shape[-1] else norms
-    scale = torch.where(norms > floor, 1 / norms, 0)
+    scale = _scale(K)
     lam, V = torch.linalg.eigh(scale.unsqueeze(-1) * K * scale.unsqueeze(-2))  # ascending
-    keep = lam > rtol * lam[..., -1:].clamp(min=torch.finfo(K.dtype).tiny)
+    keep = _independent(lam, rtol)
     W: Tensor = torch.where(keep, lam.rsqrt(), 0).unsqueeze(-1) * V.mT * scale.unsqueeze(-2)
-    rank = int(keep.sum(-1).max()) if K.numel() else 0
-    return W[..., K.shape[-1] - rank :, :]
+    r = int(keep.sum(-1).max()) if K.numel() else 0
+    return W[..., K.shape[-1] - r :, :]
+
+
+def rank(K: Tensor, rtol: float) -> Tensor:
+    """The number of independent rows of G, (...): the rows of W that are not zero, without computing W.
+
+    Examples:
+        >>> G = torch.tensor([[3.0, 0], [6.0, 0], [0, 0]], dtype=torch.float64)
+        >>> rank(G @ G.mT, rtol=1e-12)
+        tensor(1)
+    """
+    scale = _scale(K)
+    lam = torch.linalg.eigvalsh(scale.unsqueeze(-1) * K * scale.unsqueeze(-2))
+    return _independent(lam, rtol).sum(-1)
+
+
+def _scale(K: Tensor) -> Tensor:
+    """1 / |g_i| for each row of G, (..., n), and 0 for those that count as zero."""
+    norms = K.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
+    floor = NOTHING * norms.amax(-1, keepdim=True) if K.shape[-1] else norms
+    return torch.where(norms > floor, 1 / norms, 0)
+
+
+def _independent(lam: Tensor, rtol: float) -> Tensor:
+    """Which of the ascending eigenvalues (..., n) are not cut off."""
+    return lam > rtol * lam[..., -1:].clamp(min=torch.finfo(lam.dtype).tiny)
 
 
 def coefficients(W: Tensor, s: Tensor) -> Tensor:

@@ -1,10 +1,59 @@
-"""How classes are dealt out over tasks, as people write it: `01/23/45/67/89`, `0,1/10,11`, `random:3`."""
+"""How Split deals the classes out over its tasks. Never imports torch.
+
+A partition is written as `01/23/45/67/89`, as `0,1/10,11` where a class has two digits, or as `random:3`.
+"""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
-Partition = tuple[tuple[int, ...], ...]
+import numpy as np
+
+from ogd.benchmarks.rules import TASKS, Rules
+from ogd.catalogue.benchmarks import HEADS
+from ogd.checks import check_name, check_whole
+from ogd.data import Dataset
+from ogd.records import Request
+from ogd.records.request import Partition
+
+
+def resolve_partition(
+    tasks: int | None, given: str | Partition | None, heads: str, classes: Sequence[int]
+) -> Partition:
+    """Return the classes of each task: dealt out in order and evenly unless given."""
+    check_whole(1, optional=("tasks",), tasks=tasks)
+    check_name("heads", heads, HEADS)
+    if given is None:
+        dealt = even(classes, tasks or TASKS)
+        if heads == "multi" and min(len(part) for part in dealt) < 2:
+            raise ValueError(
+                f"tasks: {len(classes)} classes over {tasks or TASKS} tasks leave a head with a single one"
+            )
+    elif isinstance(given, str):
+        dealt = parse(given, classes, tasks or TASKS)
+    else:
+        dealt = given
+    if tasks is not None and tasks != len(dealt):
+        raise ValueError(f"partition: {name(dealt)} makes {len(dealt)} tasks, not {tasks}; leave out one of the two")
+    check(dealt, classes, heads)
+    return dealt
+
+
+class SplitRules(Rules):
+    """Every class belongs to exactly one task."""
+
+    def resolve(self, tasks: int | None, dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
+        (heads,) = (option.value(given.get("heads")) for option in self.settings if option.name == "heads")
+        dealt = resolve_partition(tasks, given.get("partition"), heads, dataset.classes)
+        return {"tasks": len(dealt), "partition": dealt, "heads": heads}
+
+    def names(self, request: Request) -> tuple[str, ...]:
+        return tuple(name([part]) for part in request.partition or ())
+
+    def sizes(self, request: Request, dataset: Dataset) -> tuple[int, ...]:
+        counts = np.bincount(dataset.train_labels)
+        return tuple(int(counts[list(part)].sum()) for part in request.partition or ())
 
 
 def parse(text: str, classes: Sequence[int], tasks: int) -> Partition:

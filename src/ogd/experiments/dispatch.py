@@ -1,4 +1,4 @@
-"""Units → their answers: whoever carries them out, with one display for all of them."""
+"""Units → their answers: sent out to workers, with one display for all of them."""
 
 import contextlib
 import os
@@ -11,13 +11,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ogd import catalogue
 from ogd.data import Dataset
 from ogd.experiments import unit as units
-from ogd.experiments.backends import Crew, Stream
+from ogd.experiments.backends import Backend, Stream
 from ogd.experiments.plan import Unit
+from ogd.plugins import load_plugin, loaded
 from ogd.progress import Display
 from ogd.records import RunRecord
-from ogd.training import Snapshot
+from ogd.training import History
 
 BEAT = 0.5  # seconds between two signs of life of a process
 TRIES = 3  # how often workers may fail before we give up
@@ -42,18 +44,18 @@ class Beacon:
                 self.path.write_text(f"{self.done / self.steps:.4f} {note}", encoding="utf-8")
 
 
-def perform(
-    firsts: Sequence[Unit], work: Sequence[Unit], dataset: Dataset, out: Path, crew: Crew
+def dispatch(
+    firsts: Sequence[Unit], work: Sequence[Unit], dataset: Dataset, out: Path, backend: Backend
 ) -> Iterator[tuple[Unit, list[RunRecord] | str]]:
     """Carry out all units and yield each with its records, or with what went wrong, in any order."""
     out = out.resolve()  # a worker may have another working directory
-    shared: dict[str, Snapshot | str] = {}
+    shared: dict[str, History | str] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        crew.at_work() as stream,
+        backend.start() as stream,
         _Watch([*firsts, *work], Path(folder)) as watch,
     ):
-        calls = [(unit, dataset, out, watch.beacon(unit), os.getpid()) for unit in firsts]
+        calls = [(unit, dataset, out, watch.beacon(unit), os.getpid(), loaded()) for unit in firsts]
         for unit, answer in _answers(stream, _carry_out, calls):
             watch.finished.add(unit.key)
             shared[unit.first_key] = answer
@@ -64,7 +66,7 @@ def perform(
                 watch.finished.add(unit.key)
                 yield unit, f"in the first task, which methods share: {first}"
             else:
-                able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), first))
+                able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), loaded(), first))
         for unit, answer in _answers(stream, _carry_out, able):
             watch.finished.add(unit.key)
             yield unit, answer
@@ -73,8 +75,8 @@ def perform(
 def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     """Yield the answer to every call.
 
-    What a unit raises is its answer, so what is raised here comes from the workers: one was killed, say. What it was
-    at is begun again, from its checkpoint where there is one.
+    If a unit fails, its error is its answer. So an exception here means that a worker failed: it was killed, say. Its
+    units are started again, from their checkpoints where there are any.
     """
     left = {call[0].key: call for call in calls}
     for tries in range(TRIES):
@@ -85,27 +87,47 @@ def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple
             return
         except Exception as error:
             if tries == TRIES - 1:
-                raise RuntimeError(
-                    f"workers fail again and again: {_told(error)} The same command goes on; with fewer --jobs, perhaps"
-                ) from error
+                again = "run the same command again to resume, perhaps with fewer --jobs"
+                raise RuntimeError(f"workers failed {TRIES} times ({_in_one_line(error)}); {again}") from error
 
 
 def _carry_out(
-    unit: Unit, dataset: Dataset, out: Path, beacon: Path, driver: int, first: Snapshot | None = None
-) -> tuple[Unit, list[RunRecord] | Snapshot | str]:
+    unit: Unit,
+    dataset: Dataset,
+    out: Path,
+    beacon: Path,
+    driver: int,
+    plugins: Sequence[str],
+    first: History | None = None,
+) -> tuple[Unit, list[RunRecord] | History | str]:
     try:
         _follow(driver)
+        _load(plugins, unit)
         report, kept = Beacon(beacon), _kept(out, beacon)
         if unit.part == "first":
             return unit, units.first(unit, dataset, report, kept)
         return unit, list(units.perform(unit, dataset, report, kept, first))
     except Exception as error:  # whatever it is, the other units go on
-        return unit, _told(error)
+        return unit, _in_one_line(error)
 
 
-@cache  # once a process
+def _load(plugins: Sequence[str], unit: Unit) -> None:
+    """Load the driver's plugins; a unit whose method or benchmark is still unknown then is an error."""
+    for file in plugins:
+        load_plugin(file)
+    benchmark, method = unit.request.benchmark, unit.request.method
+    unknown = [f"the benchmark {benchmark!r}"] if benchmark not in catalogue.BENCHMARKS else []
+    unknown += [f"the method {method!r}"] if method not in catalogue.METHODS else []
+    if unknown:
+        raise ValueError(
+            f"workers do not know {' and '.join(unknown)}: register it in a file of its own, and load that file with "
+            "ogd.load_plugin(path) or --plugin"
+        )
+
+
+@cache  # once per process
 def _follow(driver: int) -> None:
-    """Leave when the driver is killed: nobody waits for the answer, and checkpoints stay."""
+    """Exit when the driver is killed: nobody waits for the answer, and the checkpoints stay."""
 
     def watch() -> None:
         while os.getppid() == driver:
@@ -118,11 +140,11 @@ def _follow(driver: int) -> None:
 
 
 def _kept(out: Path, beacon: Path) -> Path | None:
-    """Where checkpoints go: only where the driver's disk is ours as well can they be found, and removed, again."""
+    """Where checkpoints go: only on the driver's own disk can it find and remove them again."""
     return out if beacon.parent.is_dir() else None
 
 
-def _told(error: Exception) -> str:
+def _in_one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 

@@ -1,4 +1,4 @@
-"""Rotated: the images turned by a fixed angle a task (section 4.2 of the paper)."""
+"""Rotated: the images turned by a fixed angle per task (section 4.2 of the paper)."""
 
 import math
 from collections.abc import Sequence
@@ -8,17 +8,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ogd import data
+from ogd.benchmarks.angles import name, resolve_angles
 from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
-from ogd.records.request import resolve_angles
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
-    """Turn images (n, height, width) counter-clockwise about their centre: bilinear, zeros from outside.
+    """Turn images (n, …, height, width) counter-clockwise about their centre: bilinear, zeros from outside.
 
     Output pixel p takes the value at c + R(p − c), c the centre and R the inverse rotation.
     """
-    if images.ndim != 3 or not images.is_floating_point():
-        raise ValueError(f"images: must be (n, height, width) of floats, not {tuple(images.shape)} of {images.dtype}")
+    if images.ndim < 3 or not images.is_floating_point():
+        raise ValueError(
+            f"images: must be (n, …, height, width) of floats, not {tuple(images.shape)} of {images.dtype}"
+        )
     if not math.isfinite(degrees):
         raise ValueError(f"degrees: must be a finite number, not {degrees}")
     if degrees % 360 == 0:
@@ -28,7 +30,8 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
     # affine_grid scales both axes to [−1, 1]: the off-diagonal terms carry the aspect ratio
     theta = torch.tensor([[cos, -sin * height / width, 0], [sin * width / height, cos, 0]], dtype=images.dtype)
     grid = F.affine_grid(theta[None], [1, 1, height, width], align_corners=False)
-    return F.grid_sample(images[None], grid, mode="bilinear", padding_mode="zeros", align_corners=False)[0]
+    flat = images.reshape(1, -1, height, width)  # every image a channel of one
+    return F.grid_sample(flat, grid, mode="bilinear", padding_mode="zeros", align_corners=False).view(images.shape)
 
 
 def rotated(
@@ -46,10 +49,10 @@ def rotated(
     y_train, y_test = labels(dataset.train_labels), labels(dataset.test_labels)
     made = [
         Task(
-            f"{angle:g}°",
-            Examples(rotate(train, angle).flatten(1), y_train),
-            Examples(rotate(test, angle).flatten(1), y_test),
+            name(angle),
+            Examples(rotate(train, angle), y_train),
+            Examples(rotate(test, angle), y_test),
         )
         for angle in angles
     ]
-    return Benchmark("rotated", tuple(made), made[0].train.x.shape[1], max(dataset.classes) + 1)
+    return Benchmark("rotated", tuple(made), max(dataset.classes) + 1)

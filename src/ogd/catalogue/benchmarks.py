@@ -1,0 +1,46 @@
+"""The benchmarks as data. Their rules, which need no torch either, live with them in `ogd.benchmarks`."""
+
+from ogd.catalogue.entry import Benchmark, Option
+
+HEADS = ("multi", "single")
+
+BENCHMARKS = {
+    "permuted": Benchmark(
+        "Permuted",
+        "a fixed random order of the pixels per task",
+        "ogd.benchmarks.permuting:permuted",
+        rules="ogd.benchmarks.rules:PermutedRules",
+    ),
+    "rotated": Benchmark(
+        "Rotated",
+        "the images turned by a fixed angle per task",
+        "ogd.benchmarks.rotating:rotated",
+        (
+            Option(
+                "angles",
+                None,
+                "degrees, one angle per task (default: 0 10 20 …)",
+                takes=float,
+                several=True,
+                metavar="DEGREES",
+            ),
+        ),
+        "ogd.benchmarks.angles:RotatedRules",
+    ),
+    "split": Benchmark(
+        "Split",
+        "the classes dealt out over the tasks, one head per task",
+        "ogd.benchmarks.splitting:split",
+        (
+            Option(
+                "partition",
+                None,
+                "the classes of each task, as 01/23/45/67/89 or random:SEED (default: in order, dealt out evenly)",
+                takes=str,
+                metavar="CLASSES",
+            ),
+            Option("heads", "multi", "one head per task, or a single softmax over all classes", HEADS),
+        ),
+        "ogd.benchmarks.partition:SplitRules",
+    ),
+}

@@ -1,0 +1,110 @@
+"""What a user says → a request, with the paper's defaults; or an error that names the argument. Never imports torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ogd import catalogue
+from ogd.benchmarks.rules import rules_of
+from ogd.catalogue.entry import Value
+from ogd.checks import check_name, check_whole
+from ogd.data import Dataset
+from ogd.records.request import HIDDEN, Request
+from ogd.records.schedule import Schedule
+
+
+def resolve(
+    benchmark: str,
+    method: str,
+    dataset: Dataset,
+    *,
+    tasks: int | None = None,
+    model: str = catalogue.DEFAULT_MODEL,
+    hidden: Sequence[int] | None = None,
+    init: str = catalogue.DEFAULT_INIT,
+    epochs: int = Schedule.epochs,
+    batch_size: int = Schedule.batch_size,
+    lr: float = Schedule.lr,
+    optimizer: str = Schedule.optimizer,
+    momentum: float = Schedule.momentum,
+    seed: int = Schedule.seed,
+    curve_every: int | None = Schedule.curve_every,
+    **own: Any,
+) -> Request:
+    """Return the request for what a user says, or raise a ValueError that names the argument which is wrong.
+
+    `own` has the benchmark's own settings and the method's own options; None is the same as not given.
+
+    Examples:
+        >>> from ogd.data import load
+        >>> resolve("rotated", "ogd", load(), per_task=100).angles
+        (0.0, 10.0, 20.0, 30.0, 40.0)
+    """
+    check_name("benchmark", benchmark, catalogue.BENCHMARKS)
+    check_name("method", method, catalogue.METHODS)
+    check_name("model", model, HIDDEN)
+    check_name("init", init, catalogue.INITS)
+    schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, seed, curve_every)
+    settings, options = _shared_out(benchmark, method, own)
+    return Request(
+        benchmark=benchmark,
+        method=method,
+        hidden=resolve_hidden(model, hidden),
+        options=resolve_options(method, benchmark, optimizer, model, options),
+        data=dataset.name,
+        data_sha256=dataset.sha256,
+        init=init,
+        model=model,
+        **_placed(rules_of(benchmark).resolve(tasks, dataset, settings)),
+        **{**asdict(schedule), "lr": float(lr), "momentum": float(momentum)},
+    )
+
+
+def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the units of a model's hidden linear layers; a CNN has exactly one."""
+    if hidden is None:
+        return HIDDEN[model]
+    if not hidden:
+        raise ValueError("hidden: give at least one layer")
+    for units in hidden:
+        check_whole(1, hidden=units)
+    if model == "cnn" and len(hidden) != 1:
+        raise ValueError(f"hidden: a cnn has one hidden linear layer, not {len(hidden)}")
+    return tuple(hidden)
+
+
+def resolve_options(
+    method: str, benchmark: str, optimizer: str, model: str, given: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return all of a method's own options, with defaults for those that are not given."""
+    entry = catalogue.METHODS[method]
+    catalogue.check_options(method, **given)
+    given = {**given, **entry.rule(given, optimizer, model)}
+    return {option.name: option.value(given.get(option.name), benchmark) for option in entry.options}
+
+
+def _shared_out(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell the benchmark's settings from the method's options; what belongs to neither is an error."""
+    given = {name: value for name, value in own.items() if value is not None}
+    settings = {option.name for option in catalogue.BENCHMARKS[benchmark].settings}
+    options = {option.name for option in catalogue.METHODS[method].options}
+    for name in given.keys() - settings - options:
+        owners = [b for b, entry in catalogue.BENCHMARKS.items() if name in {option.name for option in entry.settings}]
+        if owners:
+            raise ValueError(f"{name}: is for benchmark {' or '.join(map(repr, owners))}, not {benchmark!r}")
+        has = f", which has {', '.join(sorted(options))}" if options else ", which has none"
+        raise ValueError(f"{name}: is no option of {method}{has}")
+    return (
+        {name: value for name, value in given.items() if name in settings},
+        {name: value for name, value in given.items() if name in options},
+    )
+
+
+def _placed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Our own benchmarks' settings are fields of a request, and those of any other go into one field together."""
+    ours = dict.fromkeys(("tasks", "angles", "partition", "heads"))
+    return {
+        **ours,
+        **{name: value for name, value in settings.items() if name in ours},
+        "settings": {name: value for name, value in settings.items() if name not in ours},
+    }

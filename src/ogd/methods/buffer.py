@@ -1,0 +1,72 @@
+"""Examples of finished tasks that a method draws batches from: the one buffer of A-GEM, ER and DER++."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ogd import seeds
+from ogd.benchmarks.batch import Batch
+from ogd.methods.finished import Finished
+
+BLOCK = 1000  # steps whose batches are drawn at once
+
+
+@dataclass(frozen=True)
+class Stored(Batch):
+    """Stored examples with the logits `z` (R, B, C) that the model had for them at the end of their task."""
+
+    z: Tensor | None = None
+
+    def each(self, change: Callable[[Tensor, str], Tensor]) -> "Stored":
+        """Return the same with every tensor changed, given it and its name."""
+        return replace(self, **{name: change(t, name) for name, t in vars(self).items() if t is not None})
+
+
+class Buffer:
+    """Keeps `per_task` examples of every finished task and draws `batch` of them per step, with replacement.
+
+    What is drawn depends on the seed, the run, the task and the step alone, so that a killed training goes on alike.
+
+    Examples:
+        >>> bool(Buffer(per_task=200, batch=10))
+        False
+    """
+
+    def __init__(self, per_task: int, batch: int, *, outputs: bool = False) -> None:
+        self.per_task, self.batch, self.outputs = per_task, batch, outputs
+        self.stored: Stored | None = None
+        self.tasks, self.began, self.seed = 0, 0, 0
+        self.runs: tuple[int, ...] = ()
+        self._block = -1
+        self._index = torch.empty(0)  # (R, BLOCK, batch)
+
+    def __bool__(self) -> bool:
+        return self.stored is not None
+
+    def add(self, finished: Finished) -> None:
+        """Store examples of a finished task, each with its own task's head, and the present logits where wanted."""
+        kept = finished.draw(self.per_task)
+        head = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
+        z = finished.model.passing(kept.x)[1] if self.outputs else None
+        new = Stored(kept.x, kept.target, head.expand_as(kept.target), z)
+        if self.stored is None:
+            self.stored, self.began = new, finished.step
+        else:
+            self.stored = self.stored.each(lambda old, name: torch.cat([old, getattr(new, name)], 1))
+        self.tasks, self.seed, self.runs = finished.number, finished.seed, finished.model.runs
+        self._block = -1  # what was drawn from a smaller buffer is out of date
+
+    def draw(self, step: int) -> Stored:
+        """Return the batch of a step, counted since training began."""
+        assert self.stored is not None
+        block, at = divmod(step - self.began, BLOCK)
+        if block != self._block:
+            purpose, n = f"reference/{self.tasks}/{block}", self.stored.x.shape[1]
+            draws = [seeds.generator(self.seed, r, purpose) for r in self.runs]
+            self._index = torch.stack([torch.randint(n, (BLOCK, self.batch), generator=g) for g in draws])
+            self._block = block
+        index = self._index[:, at]  # (R, B)
+        rows = torch.arange(len(index))[:, None]
+        return self.stored.each(lambda t, _: t[rows, index])

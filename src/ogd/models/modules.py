@@ -1,0 +1,151 @@
+"""Any `nn.Module` as a stack: the parameters of R modules of one shape side by side, called by `torch.func`.
+
+Runs are computed one after the other. `vmap` over them would turn a convolution into a grouped one, which is slower on
+a CPU, and refuse modules with control flow; this way a run has the same bits whoever trains beside it.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from ogd import catalogue, memory, seeds
+from ogd.benchmarks.batch import Batch, in_order
+from ogd.checks import check_name
+from ogd.memory.outputs import Outputs
+from ogd.memory.stacking import stacked
+from ogd.memory.store import Piece
+from ogd.models.gradient import DenseGradient
+from ogd.models.initial import Heads, draw_again
+from ogd.models.stack import Stack, numbered
+
+CHUNK_BYTES = 2**28  # what the gradients of single examples may take at a time
+
+
+class StackedModules(Stack):
+    """R modules of one shape, side by side: module i is run `runs[i]`.
+
+    A module must compute every example by itself and draw nothing at random: no batch statistics, no dropout.
+
+    Examples:
+        >>> stack = StackedModules([nn.Linear(4, 3), nn.Linear(4, 3)])
+        >>> stack.logits(torch.rand(5, 4)).shape
+        torch.Size([2, 5, 3])
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], runs: Sequence[int] | None = None) -> None:
+        for module in modules:
+            check_module(module)
+        self.runs = numbered(len(modules) if runs is None else runs)
+        if len(self.runs) != len(modules):
+            raise ValueError(f"runs: {len(self.runs)} numbers do not fit {len(modules)} modules")
+        params, buffers = stack_module_state(list(modules))
+        self.params: Mapping[str, Tensor] = {name: w.detach().requires_grad_() for name, w in params.items()}
+        self.buffers: Mapping[str, Tensor] = buffers
+        self.template = copy.deepcopy(modules[0])
+
+    @classmethod
+    def made(
+        cls, make: Callable[[], nn.Module], *, runs: int | Sequence[int] = 1, seed: int = 0, init: str = "pytorch",
+        heads: Heads = (), dtype: torch.dtype = torch.float32,
+    ) -> "StackedModules":  # fmt: skip
+        """Return a stack of modules that `make` makes, run r with weights drawn from (seed, r) alone."""
+        check_name("init", init, catalogue.INITS)
+        numbers = numbered(runs)
+        modules = []
+        for run in numbers:
+            with torch.random.fork_rng(devices=[]):  # `make` draws from the global generator
+                torch.manual_seed(seeds.number(seed, run, "weights"))
+                module = make()
+            if not isinstance(module, nn.Module):
+                raise TypeError(f"model: must be a function that returns an nn.Module, not {type(module).__name__}")
+            draw_again(module, init, seeds.generator(seed, run, "init"), heads)
+            modules.append(module.to(dtype))
+        return cls(modules, numbers)
+
+    def passing(self, x: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        x = x.to(self.dtype)
+        with torch.enable_grad():
+            z = torch.stack([self._call(self._of(r), x[r]) for r in range(len(self.runs))])
+        return (x, z), z.detach()
+
+    def backward(self, tape: tuple[Tensor, Tensor], delta: Tensor) -> DenseGradient:
+        return DenseGradient(torch.autograd.grad(tape[1], list(self.params.values()), delta, materialize_grads=True))
+
+    def squares(self, tape: tuple[Tensor, Tensor], delta: Tensor) -> list[Tensor]:
+        def of_one(params: dict[str, Tensor], r: int, x: Tensor, d: Tensor) -> dict[str, Tensor]:
+            loss = lambda params: (self._call({**self._of(r), **params}, x[None])[0] * d).sum()  # noqa: E731
+            return grad(loss)(params)  # type: ignore[no-any-return]
+
+        (x, _), n = tape, delta.shape[1]
+        each = sum(w[0].numel() * w.element_size() for w in self.params.values())
+        step = max(CHUNK_BYTES // each, 1)
+        totals = []
+        for r in range(len(self.runs)):
+            params = {name: w[r].detach() for name, w in self.params.items()}
+            total = {name: torch.zeros_like(w) for name, w in params.items()}
+            for a in range(0, n, step):
+                found = vmap(of_one, (None, None, 0, 0))(params, r, x[r, a : a + step], delta[r, a : a + step])
+                for name, g in found.items():
+                    total[name] += g.square().sum(0)
+            totals.append([square / n for square in total.values()])
+        return [torch.stack(runs) for runs in zip(*totals, strict=True)]
+
+    @torch.no_grad()
+    def logits(self, x: Tensor, columns: Tensor | None = None) -> Tensor:
+        x, runs = x.to(self.dtype), range(len(self.runs))
+        seen = [x if columns is None else in_order(x, columns[r]) for r in runs]
+        return torch.stack([self._call(self._of(r), seen[r]) for r in runs])
+
+    def output_gradients(self, batch: Batch, outputs: str, classes: tuple[int, ...] | None) -> tuple[list[Piece], int]:
+        found = []
+        for r, run in enumerate(self.runs):
+            x, y = batch.x[r].to(self.dtype), batch.target[r].argmax(-1)
+            pieces, rows = memory.output_gradients(
+                self.module(run), x, y, outputs=cast(Outputs, outputs), classes=classes
+            )
+            found.append(pieces)
+        return stacked(found), rows
+
+    def module(self, run: int) -> nn.Module:
+        r = self.index(run)
+        module = copy.deepcopy(self.template)
+        with torch.no_grad():
+            for name, w in [*module.named_parameters(), *module.named_buffers()]:
+                w.copy_(self._of(r)[name])
+        return module
+
+    def _of(self, r: int) -> dict[str, Tensor]:
+        return {name: w[r] for name, w in (*self.params.items(), *self.buffers.items())}
+
+    def _call(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        z = functional_call(self.template, dict(weights), (x,))
+        if not isinstance(z, Tensor) or z.ndim != 2:
+            raise TypeError(f"model: must map inputs (B, …) to logits (B, C), not to {_told(z)}")
+        return z
+
+
+def check_module(module: nn.Module) -> None:
+    """Raise a ValueError for what a stack cannot compute: examples that depend on one another, and chance."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"model: must be an nn.Module, not {type(module).__name__}")
+    for name, part in module.named_modules():
+        if getattr(part, "track_running_stats", False) or isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise ValueError(
+                f"model: {name or type(part).__name__} keeps batch statistics, which couple the examples of a batch "
+                "and change outside of any optimizer; use GroupNorm or LayerNorm"
+            )
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise ValueError(
+                f"model: {name or type(part).__name__} draws at random while training, and a run must draw from "
+                "(seed, run) alone; leave dropout out, or set p=0"
+            )
+    if not any(True for _ in module.parameters()):
+        raise ValueError("model: has no parameters to train")
+
+
+def _told(z: object) -> str:
+    return f"a tensor of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
