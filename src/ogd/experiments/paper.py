@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ogd.catalogue import METHODS
 from ogd.experiments.experiment import Cell, Drawing, Experiment, Row, Setting, varied
 
-INIT = "pytorch"  # the initial weights of the whole reproduction; the paper names none
+INIT = "glorot"  # the initial weights of the whole reproduction; the paper names none
 COMPARED = ("mtl", "ogd", "agem", "ewc", "sgd")  # in every figure
 REPLAY = ("er", "der")  # ours, beside the published rows of Tables 1 to 3
 TASKS = tuple(f"task {t}" for t in range(1, 6))
