@@ -18,7 +18,10 @@ sys.path.insert(0, str(ROOT / "docs"))
 refresh = importlib.import_module("refresh")
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
-ROOMS = ["benchmarks", "data", "experiments", "memory", "methods", "models", "records", "reporting", "training"]
+ROOMS = [
+    "benchmarks", "data", "experiments", "memory", "methods", "models", "optimizers", "records", "reporting",
+    "training",
+]  # fmt: skip
 
 
 def ids(path):

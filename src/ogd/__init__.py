@@ -4,7 +4,8 @@
 
 - `ogd.data`: files → arrays; MNIST travels with the package
 - `ogd.benchmarks`: arrays → a sequence of tasks
-- `ogd.models`: the paper's network, many runs in lockstep
+- `ogd.models`: networks as stacks of runs: the paper's, a convolutional one, any module
+- `ogd.optimizers`: how a stack moves: SGD and Adam
 - `ogd.methods`: how each method differs from SGD
 - `ogd.training`: the one loop, and the accuracy matrix it yields
 - `ogd.records`: what was asked, what came out, and the metrics derived from it
@@ -33,6 +34,7 @@ __all__ = [
     "memory",
     "methods",
     "models",
+    "optimizers",
     "records",
     "reporting",
     "training",

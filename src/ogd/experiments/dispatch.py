@@ -105,8 +105,8 @@ def _carry_out(
         _load(plugins, unit)
         report, kept = Beacon(beacon), _kept(out, beacon)
         if unit.part == "first":
-            return unit, units.first(unit, dataset, report, kept)
-        return unit, list(units.perform(unit, dataset, report, kept, first))
+            return unit, units.train_first(unit, dataset, report, kept)
+        return unit, list(units.train_unit(unit, dataset, report, kept, first))
     except Exception as error:  # whatever it is, the other units go on
         return unit, _in_one_line(error)
 

@@ -20,7 +20,7 @@ from ogd.records.record import environment
 from ogd.training import Checkpoint, History, Result, Schedule, first_task, train
 
 
-def perform(
+def train_unit(
     unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None, first: History | None = None
 ) -> Iterator[RunRecord]:
     """Train a unit's runs and yield their records, going on from its checkpoint under `out` or from its first task."""
@@ -41,7 +41,7 @@ def perform(
         )
 
 
-def first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None) -> History:
+def train_first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None) -> History:
     """Train the first task of a unit's runs, for every unit that shares it."""
     benchmark = benchmark_of(unit.request, dataset)
     model = stack_of(unit.request, benchmark, unit.group)

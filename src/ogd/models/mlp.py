@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ogd import catalogue, seeds
 from ogd.benchmarks.batch import Batch
-from ogd.checks import check_name
+from ogd.checks import check_name, is_whole
 from ogd.memory.blocks import Factored
 from ogd.memory.store import Piece
 from ogd.models.gradient import FactoredGradient
@@ -54,11 +54,9 @@ class StackedMLP(nn.Module, Stack):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
-        if isinstance(sizes, int) or not all(hasattr(size, "__index__") for size in sizes):
-            raise ValueError(f"sizes: give whole numbers, from the inputs to the outputs, not {sizes!r}")
+        if isinstance(sizes, int) or len(sizes) < 2 or not all(is_whole(size, 1) for size in sizes):
+            raise ValueError(f"sizes: give whole numbers from 1, those of inputs and outputs at least, not {sizes!r}")
         self.sizes, self.runs = tuple(sizes), numbered(runs)
-        if len(self.sizes) < 2 or min(self.sizes) < 1:
-            raise ValueError(f"sizes: give at least an input and an output size, not {self.sizes}")
         check_name("init", init, catalogue.INITS)
         drawn = [_drawn(self.sizes, init, heads, seeds.generator(seed, r, "weights")) for r in self.runs]
         layers = range(len(self.sizes) - 1)

@@ -4,13 +4,14 @@ The loop, the methods and the evaluation know a stack only by this. `StackedMLP`
 `StackedModules` keeps to it for any `nn.Module` with `torch.func`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ogd.benchmarks.batch import Batch
+from ogd.checks import is_whole
 from ogd.memory.store import Piece
 from ogd.models.gradient import Gradient
 from ogd.models.loss import loss_gradient
@@ -65,16 +66,14 @@ class Stack:
         return self.runs.index(run)
 
 
-def numbered(runs: object) -> tuple[int, ...]:
+def numbered(runs: int | Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of the runs, given as how many or as which.
 
     Examples:
         >>> numbered(3), numbered([4, 2])
         ((0, 1, 2), (4, 2))
     """
-    numbers = tuple(range(runs)) if isinstance(runs, int) else tuple(runs)  # type: ignore[arg-type]
-    if not all(hasattr(run, "__index__") for run in numbers):
-        raise ValueError(f"runs: give how many, or the numbers of some runs, not {runs!r}")
-    if not numbers or min(numbers) < 0:
-        raise ValueError(f"runs: give at least one run, each a number from 0, not {runs}")
+    numbers = tuple(range(runs)) if isinstance(runs, int) else tuple(runs)
+    if not numbers or not all(is_whole(run) for run in numbers):
+        raise ValueError(f"runs: give how many, at least one, or the numbers of some runs, from 0; not {runs!r}")
     return numbers
