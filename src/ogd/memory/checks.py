@@ -1,6 +1,7 @@
 """What callers hand to `Memory` is what it says it takes, or an error names the argument and what would be right."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 
 from torch import Generator, Tensor, nn
@@ -40,6 +41,21 @@ def check_update(update: object, model: nn.Module) -> None:
         if u.shape != known.get(name):
             wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
             raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
+
+
+def check_whole_parameters(model: nn.Module) -> None:
+    """Raise if FSDP has cut the parameters into shards; its modules are looked up only where they were imported."""
+    tensor, fsdp = sys.modules.get("torch.distributed.tensor"), sys.modules.get("torch.distributed.fsdp")
+    cut = [name for name, p in model.named_parameters() if tensor is not None and isinstance(p, tensor.DTensor)]
+    if fsdp is not None:
+        cut += [f"{name}.*" for name, m in model.named_modules() if isinstance(m, fsdp.FullyShardedDataParallel)]
+    if cut:
+        raise ValueError(
+            f"FSDP keeps only a shard of {cut[0]!r} on this rank ({len(cut)} such parameters or modules), and a memory "
+            "needs whole gradients. Use DistributedDataParallel instead; to save memory there, "
+            "ZeroRedundancyOptimizer divides the optimizer's state among the ranks and Memory(sharded=True) the "
+            "stored gradients"
+        )
 
 
 def _check_logits(logits: object) -> None:

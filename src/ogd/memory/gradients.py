@@ -17,7 +17,7 @@ from torch.nn.modules.module import _global_forward_hooks
 from torch.utils import _pytree as pytree
 
 from ogd.memory.blocks import Dense, Factored
-from ogd.memory.checks import check_options, check_task
+from ogd.memory.checks import check_options, check_task, check_whole_parameters
 from ogd.memory.examples import Chunk, length, take
 from ogd.memory.graph import check_visible, uses_of
 from ogd.memory.layers import rule_of
@@ -141,6 +141,7 @@ def check_model(model: nn.Module, params: Params) -> None:
     """Something must be trainable, and each example have a gradient of its own, and a real one."""
     if not params:
         raise ValueError("nothing to protect: no chosen parameter is trainable (requires_grad=True)")
+    check_whole_parameters(model)
     for name, p in model.named_parameters():
         if p.is_complex():
             raise ValueError(f"{name} is complex: only real parameters can be protected")

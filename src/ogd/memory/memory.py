@@ -10,14 +10,16 @@ from torch.optim import Optimizer
 
 from ogd.memory import state
 from ogd.memory.budget import Budget, BudgetExceeded
-from ogd.memory.checks import check_options, check_task, check_update
-from ogd.memory.examples import draw
+from ogd.memory.checks import check_options, check_task, check_update, check_whole_parameters
+from ogd.memory.distributed import check_alike, remembered, sharded_store, whole_store
+from ogd.memory.examples import Chunk, draw
 from ogd.memory.gradients import CHUNK_MOST, check_model, gather
 from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
 from ogd.memory.projector import Projector, projector_of
 from ogd.memory.protect import Protection, check_protectable
-from ogd.memory.store import Store
+from ogd.memory.ranks import several, together
+from ogd.memory.store import Piece, Store
 
 
 class Memory:
@@ -51,6 +53,8 @@ class Memory:
             remembered is left out of it, and moves freely for that task if it is trained later.
         budget: the most that may be stored: a number of directions or bytes ("64MB"). More is an error.
         chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
+        sharded: with several ranks of torch.distributed, keep on each only its share of the stored gradients.
+        distributed: whether the ranks share one memory; False: each has its own, for a model of its own.
     """
 
     def __init__(
@@ -63,6 +67,8 @@ class Memory:
         params: Iterable[str | nn.Parameter] | None = None,
         budget: int | str | None = None,
         chunk_size: int | None = None,
+        sharded: bool = False,
+        distributed: bool = True,
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
         self.model, self.outputs, self.logits = model, outputs, logits
@@ -71,6 +77,8 @@ class Memory:
         self.budget = Budget.parse(budget)
         self.parameters = Parameters(model, params)
         self.store = Store()
+        self.sharded, self.distributed = sharded, distributed
+        self._alike: Store | None = None  # the last store that was seen to be the same on all ranks
         self._protections: list[Protection] = []
 
     def __len__(self) -> int:
@@ -119,6 +127,7 @@ class Memory:
 
         Gradients are taken in evaluation mode: batch statistics of training mode would couple the examples.
         The model's modes, buffers, gradients and hooks and the random state are as before afterwards.
+        With several ranks of torch.distributed all must call it, each with its part of the data or all with the same.
 
         Args:
             data: a DataLoader, a Dataset or tensors (x, y); x may be a tuple, list or dict of tensors.
@@ -134,12 +143,21 @@ class Memory:
         self.store.check_shapes(shapes)
         self.settle()
         if generator is None:
-            generator = Generator().manual_seed((torch.initial_seed() + len(self)) % 2**63)
+            seed = together(torch.initial_seed, "tell its seed")[0] if self._shared else torch.initial_seed()
+            generator = Generator().manual_seed((seed + len(self)) % 2**63)
         chosen = Chosen(self.model, self.outputs, logits or self.logits, classes)
         examples = draw(data, self.per_task, generator, self.chunk_size or CHUNK_MOST)
-        pieces, rows = gather(chosen, params, examples, len(self), self.chunk_size)
-        store = self.store.grown(pieces, rows, shapes)
-        self.budget.check(len(store), store.nbytes)
+
+        def differentiate(examples: Iterable[Chunk]) -> tuple[list[Piece], int]:
+            return gather(chosen, params, examples, len(self), self.chunk_size)
+
+        if self._shared:
+            device = next(iter(params.values())).device
+            store, nbytes = remembered(self.store, examples, self.per_task, differentiate, shapes, device, self.sharded)
+        else:
+            store = self.store.grown(*differentiate(examples), shapes)
+            nbytes = store.nbytes
+        self.budget.check(len(store), nbytes)
         self._replace(store)
 
     def protect(self, optimizer: Optimizer, every: int = 1) -> Protection:
@@ -153,6 +171,7 @@ class Memory:
         Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
         """
         check_protectable(optimizer, every)
+        check_whole_parameters(self.model)
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if not self.parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
@@ -198,15 +217,21 @@ class Memory:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything stored, as plain values and tensors. What is pending is projected first."""
+        """Everything stored, as plain values and tensors. What is pending is projected first.
+
+        If the memory is sharded, all ranks must call it (and `save`, `load_state_dict`, `settle` and `rank`).
+        """
         self.settle()
-        return state.to_dict(self.store, state.saved_options(self))
+        return state.to_dict(whole_store(self.store), state.saved_options(self))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
         store = state.from_dict(stored, self.model)
         self.budget.check(len(store), store.nbytes)
         self.settle()
+        if self.sharded and self._shared:
+            check_alike(store)
+            store = sharded_store(store)
         self._replace(store)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -239,7 +264,14 @@ class Memory:
         for protection in self._protections:
             protection.forget()
 
+    @property
+    def _shared(self) -> bool:
+        return self.distributed and several()
+
     def _projector_among(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
+        if self._alike is not self.store and self._shared:
+            check_alike(self.store)
+            self._alike = self.store
         params = self.parameters.among(tensors)
         projector = projector_of(self.store, params)
         return None if projector is None else (projector, [params[name] for name in projector.names])

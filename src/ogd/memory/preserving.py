@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 
 @contextmanager
@@ -22,6 +23,7 @@ def preserving(model: nn.Module) -> Iterator[None]:
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         stack.enter_context(_same_buffers(model))
         stack.enter_context(_evaluation(model))
+        stack.enter_context(_alone(model))
         yield
 
 
@@ -55,3 +57,16 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
                 if buffer is not None and value is not None and not torch.equal(buffer, value):
                     with torch.no_grad():
                         buffer.copy_(value)
+
+
+@contextmanager
+def _alone(model: nn.Module) -> Iterator[None]:
+    """Calls of DistributedDataParallel go straight to its module: it would wait for the other ranks' calls."""
+    wrappers = [module for module in model.modules() if isinstance(module, DistributedDataParallel)]
+    try:
+        for wrapper in wrappers:
+            vars(wrapper)["forward"] = wrapper.module.__call__
+        yield
+    finally:
+        for wrapper in wrappers:
+            vars(wrapper).pop("forward", None)

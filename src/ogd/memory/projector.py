@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ogd.memory.blocks import Block, Factored
 from ogd.memory.pseudo_inverse import coefficients, cutoff, whitener
+from ogd.memory.ranks import summed
 from ogd.memory.store import Piece, Store
 
 
@@ -16,11 +17,11 @@ def working(dtype: torch.dtype) -> torch.dtype:
 
 
 class Projector:
-    """P for some parameters, given the pieces of G in their columns and their K."""
+    """P for some parameters, given the pieces of G in their columns and their K; sharded, this rank's pieces."""
 
-    def __init__(self, pieces: Iterable[Piece], params: Mapping[str, Tensor], K: Tensor):
+    def __init__(self, pieces: Iterable[Piece], params: Mapping[str, Tensor], K: Tensor, sharded: bool = False):
         self.names = tuple(params)
-        self.n = K.shape[-1]
+        self.n, self.sharded = K.shape[-1], sharded
         at = {name: i for i, name in enumerate(params)}
         self._terms = []
         for piece in pieces:
@@ -43,20 +44,24 @@ class Projector:
         return found
 
     def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
-        """From params, take Gᵀ K⁺ G u in place; `opposite` is −u."""
-        if not self._terms:
+        """From params, take Gᵀ K⁺ G u in place; `opposite` is −u. Collective if sharded."""
+        if not self._terms and not self.sharded:
             return
         s = self.W.new_zeros(*self.W.shape[:-2], self.n)
         for block, rows, which in self._terms:
             s[..., rows] += block.overlap([opposite[i] for i in which]).to(s)
-        c = coefficients(self.W, s)
+        c = coefficients(self.W, summed(s) if self.sharded else s)
+        sums = [torch.zeros_like(u) for u in opposite] if self.sharded else params
         for block, rows, which in self._terms:
             first = opposite[which[0]]
-            block.add_combination([params[i] for i in which], c[..., rows].to(first.device, working(first.dtype)))
+            block.add_combination([sums[i] for i in which], c[..., rows].to(first.device, working(first.dtype)))
+        if self.sharded:
+            for p, correction in zip(params, sums, strict=True):
+                p.add_(summed(correction))
 
 
 def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None:
     """P for those of the given parameters that have stored gradients; None if none has."""
     store.check_shapes({name: p.shape for name, p in params.items()})
     params = {name: p for name, p in params.items() if name in store.shapes}
-    return Projector(store.only(params), params, store.gram(params)) if params else None
+    return Projector(store.only(params), params, store.gram(params), store.sharded) if params else None

@@ -126,6 +126,11 @@ def check_protectable(optimizer: object, every: object) -> None:
             "LBFGS cannot be protected: inside one step it moves the weights several times and judges each "
             "move by the loss, which a projection afterwards would contradict; use SGD, Adam or the like"
         )
+    if getattr(optimizer, "_overlap_with_ddp", False):
+        raise ValueError(
+            "ZeroRedundancyOptimizer(overlap_with_ddp=True) cannot be protected: it moves the weights during the "
+            "backward pass, not in step(); use overlap_with_ddp=False"
+        )
     if not is_whole(every, 1):
         raise ValueError(f"every must be a whole number of steps, 1 or more, not {every!r}")
     if optimizer in _protected:

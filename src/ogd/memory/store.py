@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ogd.memory.blocks import Block
 from ogd.memory.pseudo_inverse import cutoff, extend, rank
+from ogd.memory.ranks import streamed, summed
 
 Shapes = Mapping[str, torch.Size]
 
@@ -38,6 +39,12 @@ class Piece:
         """The rows of this piece from `row` of G on."""
         skip = min(max(row - self.start, 0), self.block.n)
         return replace(self, block=self.block[skip : self.block.n], start=self.start + skip)
+
+    def between(self, start: int, stop: int) -> "Piece":
+        """The rows of this piece from `start` to `stop` of G."""
+        last = min(max(stop - self.start, 0), self.block.n)
+        first = min(max(start - self.start, 0), last)
+        return replace(self, block=self.block[first:last], start=self.start + first)
 
     def gram(self, other: "Piece") -> Tensor | None:
         """The inner products of these rows with those, (..., n, m); None if they have no parameter in common."""
@@ -71,26 +78,48 @@ def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
 def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
     """K for all n rows of G from the K of the first ones: only the new rows are computed."""
     old = K.shape[-1]
-    rows = K.new_zeros(*K.shape[:-2], n - old, n)  # (..., new, n)
-    for piece in pieces:
-        if piece.stop <= old:
-            continue
-        new = piece.since(old)
+    rows = _new_rows(K, _since(pieces, old), pieces, n)
+    return extend(K, rows[..., :old], rows[..., old:])
+
+
+def sharded_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
+    """The same where each rank has some rows: it compares the new rows of all ranks with its own. Collective."""
+    old = K.shape[-1]
+    rows = summed(_new_rows(K, streamed(_since(pieces, old), K.device), pieces, n))
+    return extend(K, rows[..., :old], rows[..., old:])
+
+
+def _since(pieces: Iterable[Piece], row: int) -> list[Piece]:
+    return [piece.since(row) for piece in pieces if piece.stop > row]
+
+
+def _new_rows(K: Tensor, added: Iterable[Piece], pieces: Collection[Piece], n: int) -> Tensor:
+    """The rows that K lacks, (..., new, n): the inner products of what was added with the pieces."""
+    old = K.shape[-1]
+    rows = K.new_zeros(*K.shape[:-2], n - old, n)
+    for new in added:
         for other in pieces:
             overlap = new.gram(other)
             if overlap is not None:
                 rows[..., new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
-    return extend(K, rows[..., :old], rows[..., old:])
+    return rows
 
 
 class Store:
     """The pieces of G, task by task, with the shapes of their parameters and K for the columns asked for.
 
     For a stack of runs the pieces, the shapes and K begin with the same axes `...`; a single model has none.
+    Sharded, the pieces are this rank's rows of G only; tasks, shapes and K are those of all ranks.
     """
 
-    def __init__(self, pieces: Iterable[Piece] = (), tasks: Iterable[int] = (), shapes: Shapes | None = None):
-        self.pieces = list(pieces)
+    def __init__(
+        self,
+        pieces: Iterable[Piece] = (),
+        tasks: Iterable[int] = (),
+        shapes: Shapes | None = None,
+        sharded: bool = False,
+    ):
+        self.pieces, self.sharded = list(pieces), sharded
         self.tasks = tuple(tasks)  # rows of each task
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
@@ -116,7 +145,7 @@ class Store:
         self.check_shapes(shapes)
         pieces = appended(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
-        store = Store(pieces, (*self.tasks, rows), self.shapes | stored)
+        store = Store(pieces, (*self.tasks, rows), self.shapes | stored, self.sharded)
         store.grams = dict(self.grams)
         return store
 
@@ -135,12 +164,15 @@ class Store:
             self.grams[key] = self._begun(key, nothing)
         K = self.grams[key]
         if K.shape[-1] < len(self):
-            K = self.grams[key] = extended_gram(K, pieces, len(self))
+            extended = sharded_gram if self.sharded else extended_gram
+            K = self.grams[key] = extended(K, pieces, len(self))
         return K
 
     def _begun(self, key: frozenset[str], nothing: Tensor) -> Tensor:
         """A K to extend: one of fewer columns serves as well if the others were zero in its rows."""
         for known, K in self.grams.items():
+            if self.sharded:  # what the others' rows hold is not known here
+                break
             if known < key and all(piece.start >= K.shape[-1] for piece in self.only(key - known)):
                 return self.grams.pop(known)
         return nothing

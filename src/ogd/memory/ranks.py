@@ -1,0 +1,104 @@
+"""The other processes of `torch.distributed`: what one rank says to all, and what all of them add up to.
+
+`together`, `summed` and `streamed` are collective: all ranks call them, in the same order, or some wait for ever.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Outline:
+    """A tensor without its numbers."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+
+
+def several() -> bool:
+    """Whether this process is one of several."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def together(work: Callable[[], T], what: str) -> list[T]:
+    """What `work` returned on each rank. An error on one rank is raised on all, so that none waits for ever."""
+    result, error = None, None
+    try:
+        result = work()
+    except Exception as raised:
+        error = raised
+    said: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(said, (result, None if error is None else f"{type(error).__name__}: {error}"))
+    if error is not None:
+        raise error
+    for rank, (_, message) in enumerate(said):
+        if message is not None:
+            raise RuntimeError(f"rank {rank} could not {what}, so no rank did: {message}")
+    return [result for result, _ in said]
+
+
+def summed(t: Tensor) -> Tensor:
+    """The sum of the ranks' tensors, the same bits on all of them; t itself is used up."""
+    total = t.to(_home()).contiguous()
+    dist.all_reduce(total)
+    return total.to(t.device)
+
+
+def streamed(items: Iterable[T], device: torch.device) -> Iterator[T]:
+    """Each rank's items on all ranks, one at a time, in the order of the ranks.
+
+    An item is a dataclass of tensors, plain values and other such dataclasses: the pieces of a store.
+    """
+    own = list(items)
+    outlines = together(lambda: [_mapped(item, lambda t: _Outline(t.shape, t.dtype)) for item in own], "list its rows")
+    for source, those in enumerate(outlines):
+        for i, outline in enumerate(those):
+            if source == dist.get_rank():
+                _mapped(own[i], partial(_sent, source=source))
+                yield own[i]
+            else:
+                yield _mapped(outline, partial(_received, source=source, device=device))
+
+
+def owned(item: T) -> T:
+    """The same with tensors of its own: a slice's tensors would keep the whole in memory."""
+    copy: T = _mapped(item, torch.clone)
+    return copy
+
+
+def _mapped(item: Any, change: Callable[[Any], Any]) -> Any:
+    """A dataclass with every tensor in it, or outline of one, changed."""
+    if isinstance(item, Tensor | _Outline):
+        return change(item)
+    if not is_dataclass(item) or isinstance(item, type):
+        return item
+    return replace(item, **{f.name: _mapped(getattr(item, f.name), change) for f in fields(item)})
+
+
+def _sent(t: Tensor, source: int) -> Tensor:
+    bytes_ = t.detach().to(_home()).contiguous().reshape(-1).view(torch.uint8)
+    if bytes_.numel():
+        dist.broadcast(bytes_, source)
+    return t
+
+
+def _received(outline: _Outline, source: int, device: torch.device) -> Tensor:
+    t = torch.empty(outline.shape, dtype=outline.dtype, device=_home())
+    if t.numel():
+        dist.broadcast(t.view(-1).view(torch.uint8), source)
+    return t.to(device)
+
+
+def _home() -> torch.device:
+    """Where tensors must be for the ranks to exchange them."""
+    if "nccl" in dist.get_backend() and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
