@@ -1,0 +1,457 @@
+"""Several ranks hold one memory and project alike: real processes, each with its part of the data or all of it."""
+
+import copy
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn, optim
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from memory_models import MODELS, make, rows, train
+from ogd.memory import Memory
+from ogd.memory.distributed import digest, keys, shares
+from ogd.memory.store import Store
+from reference import flat, project_dense, trainable
+from two_ranks import on_ranks, results
+
+
+def loader(x: Tensor, y: Tensor, give: str) -> object:
+    """What a rank passes to remember: its own part, by a sampler or by hand, or all of the data."""
+    dataset, r = TensorDataset(x, y), dist.get_rank() if dist.is_initialized() else 0
+    if give == "sampler" and dist.is_initialized():
+        return DataLoader(dataset, 4, sampler=DistributedSampler(dataset))
+    if give == "part" and dist.is_initialized():
+        return x[r::2], y[r::2]
+    return {"loader": DataLoader(dataset, 4, shuffle=True), "dataset": dataset}.get(give, (x, y))
+
+
+def trained(
+    give: str, per_task: int | None, every: int, sharded: bool, kind: str = "sgd", protect: bool = True
+) -> tuple[Tensor, Memory]:
+    """50 protected steps over the same global batches on any number of ranks, after two tasks."""
+    model, x, y = make("mlp", n=24, dtype=torch.float32)
+    _, x2, y2 = make("mlp", n=400, seed=1, dtype=torch.float32)
+    if dist.is_initialized():
+        r, N = dist.get_rank(), dist.get_world_size()
+        torch.manual_seed(r)  # as people do
+        call = DistributedDataParallel(model)
+    else:
+        r, N, call = 0, 1, model
+    memory = Memory(model, per_task, sharded=sharded)
+    memory.remember(loader(x, y, give))
+    memory.remember(loader(x2[:10], y2[:10], give))
+    optimizer = OPTIMIZERS[kind](model.parameters())
+    if protect:
+        memory.protect(optimizer, every)
+    for step in range(50):
+        batch = slice(8 * step + r, 8 * step + 8, N)
+        train(call, optimizer, x2[batch], y2[batch], 1)
+    memory.settle()
+    return flat(trainable(model)), memory
+
+
+def zero(params: Any, **options: Any) -> optim.Optimizer:
+    if not dist.is_initialized():
+        return optim.Adam(params, **options)
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # it warns of its own use of TorchScript
+
+    return ZeroRedundancyOptimizer(params, optim.Adam, **options)
+
+
+OPTIMIZERS = {
+    "sgd": lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9),
+    "adam": lambda ps: optim.Adam(ps, lr=0.01),
+    "zero": lambda ps: zero(ps, lr=0.01),
+}
+
+
+def weights_and_sizes(*options: Any) -> tuple[Tensor, tuple[int, ...], int]:
+    weights, memory = trained(*options)
+    return weights, memory.tasks, memory.nbytes
+
+
+@pytest.mark.parametrize(
+    ("give", "every", "sharded", "kind"),
+    [
+        ("sampler", 1, False, "sgd"),
+        ("part", 7, False, "adam"),
+        ("same", 1, False, "adam"),
+        ("loader", 7, False, "sgd"),
+        ("sampler", 7, True, "adam"),
+        ("dataset", 1, True, "sgd"),
+        ("part", 1, False, "zero"),
+        ("same", 7, True, "zero"),
+    ],
+)
+def test_two_ranks_are_one_process(tmp_path: Path, give: str, every: int, sharded: bool, kind: str) -> None:
+    options = (give, None, every, sharded, kind)
+    (one, tasks, nbytes), (two, tasks_2, nbytes_2) = results(on_ranks(tmp_path, weights_and_sizes, *options))
+    alone, memory = trained(*options)
+    free, _ = trained(*options, False)
+    assert torch.equal(one, two)
+    assert (one - alone).abs().max() < 1e-5
+    assert (one - free).abs().max() > 1e-2
+    assert tasks == tasks_2 == memory.tasks == (24, 10)
+    assert nbytes == nbytes_2 == memory.nbytes / (2 if sharded else 1)
+
+
+def own_part_and_the_same() -> dict[str, tuple[Tensor, tuple[int, ...]]]:
+    """G of 9 examples of 24, drawn from what each rank was given, with how many of them this rank differentiated."""
+    found = {}
+    for give in ("sampler", "part", "same", "loader", "dataset"):
+        model, x, y = make("mlp", n=24)
+        torch.manual_seed(dist.get_rank() if dist.is_initialized() else 0)
+        seen: list[int] = []
+        memory = Memory(model, 9, logits=lambda m, x, seen=seen: (seen.append(len(x)), m(x))[1], chunk_size=100)
+        memory.remember(loader(x, y, give))
+        found[give] = rows(memory), sum(seen)
+    return found
+
+
+def test_per_task_counts_all_ranks_and_every_example_is_differentiated_once(tmp_path: Path) -> None:
+    one, two = results(on_ranks(tmp_path, own_part_and_the_same))
+    model, x, y = make("mlp", n=24)
+    whole = Memory(model, None)
+    whole.remember((x, y))
+    G, alone = rows(whole), own_part_and_the_same()
+    for give, (drawn, seen) in one.items():
+        assert torch.equal(drawn, two[give][0])
+        assert sorted([seen, two[give][1]]) == [4, 5]
+        which = torch.cdist(drawn, G).argmin(1)
+        torch.testing.assert_close(drawn, G[which], rtol=0, atol=1e-12)
+        assert len(which.unique()) == len(which) == 9
+        if give in ("same", "loader", "dataset"):  # with all data on all ranks it is one process's own draw
+            assert set(which.tolist()) == set(torch.cdist(alone[give][0], G).argmin(1).tolist())
+        else:
+            assert sorted([int((which % 2 == r).sum()) for r in (0, 1)]) == [4, 5] or give == "sampler"
+
+
+def projected_by(name: str, sharded: bool) -> dict[str, Any]:
+    model, x, y = make(name, n=7)
+    memory = Memory(model, outputs="all" if name == "mlp" else "true", sharded=sharded)
+    update = {n: torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double()
+              for i, (n, p) in enumerate(model.named_parameters())}  # fmt: skip
+    after = []
+    for part in (slice(0, 4), slice(4, 5), slice(5, 7)):  # the second leaves one rank without a share
+        memory.remember((x[part], y[part]))
+        after.append(flat(list(memory.project(update).values())))
+    return {"after": after, "rank": memory.rank, "tasks": memory.tasks, "bytes": memory.nbytes, "u": update}
+
+
+def every_model_sharded_and_whole() -> dict[str, dict[bool, dict[str, Any]]]:
+    return {name: {sharded: projected_by(name, sharded) for sharded in (False, True)} for name in MODELS}
+
+
+def test_every_model_projects_alike_whole_and_sharded(tmp_path: Path) -> None:
+    one, two = results(on_ranks(tmp_path, every_model_sharded_and_whole))
+    for name, both in one.items():
+        whole, sharded = both[False], both[True]
+        model, x, y = make(name, n=7)
+        memory = Memory(model, outputs="all" if name == "mlp" else "true")
+        memory.remember((x, y))
+        expected = project_dense(rows(memory), flat(list(whole["u"].values())))
+        torch.testing.assert_close(whole["after"][-1], expected, rtol=0, atol=1e-9)
+        assert whole["bytes"] == sharded["bytes"] + two[name][True]["bytes"]
+        for there, answer in itertools.product((one, two), (False, True)):
+            assert (there[name][answer]["rank"], there[name][answer]["tasks"]) == (whole["rank"], whole["tasks"])
+            for mine, expected in zip(there[name][answer]["after"], whole["after"], strict=True):
+                torch.testing.assert_close(mine, expected, rtol=0, atol=1e-9)
+
+
+def a_head_added_later(sharded: bool) -> Tensor:
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 3), "b": nn.Linear(9, 3)}).double()
+    x, y = torch.randn(6, 12).double(), torch.randint(3, (6,))
+    memory = Memory(model, sharded=sharded)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer, every=2)
+    for head in ("a", "b", "a"):
+        for _ in range(5):
+            optimizer.zero_grad()
+            functional.cross_entropy(model[head](model["body"](x).tanh()), y).backward()
+            optimizer.step()
+        n = 1 if head == "b" else 6  # all of the second task's rows are on one rank
+        memory.remember((x[:n], y[:n]), logits=lambda m, x, head=head: m[head](m["body"](x).tanh()))
+    return flat(trainable(model))
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_heads_and_several_tasks(tmp_path: Path, sharded: bool) -> None:
+    one, two = results(on_ranks(tmp_path, a_head_added_later, sharded))
+    assert torch.equal(one, two)
+    torch.testing.assert_close(one, a_head_added_later(sharded), rtol=0, atol=1e-9)
+
+
+def different_stores(sharded: bool) -> dict[str, str]:
+    """Ranks whose memories differ, each way they can, and what the first protected step says."""
+    model, x, y = make("mlp", n=8)
+    r, said = dist.get_rank(), {}
+    for how in ("numbers", "rows", "empty"):
+        own = Memory(model, None, distributed=False)
+        if how != "empty" or r == 0:
+            n = {"numbers": slice(r, r + 4), "rows": slice(0, 4 + r), "empty": slice(0, 4)}[how]
+            own.remember((x[n], y[n]))
+        memory = Memory(model, sharded=sharded)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+        before = flat(trainable(model))
+        try:
+            memory.load_state_dict(own.state_dict())
+            memory.protect(optimizer)
+            train(model, optimizer, x, y, 1)
+        except RuntimeError as error:
+            said[how] = str(error)
+        assert torch.equal(flat(trainable(model)), before)
+    return said
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_first_protected_step_raises_where_stores_differ(tmp_path: Path, sharded: bool) -> None:
+    one, two = results(on_ranks(tmp_path, different_stores, sharded))
+    assert one == two
+    assert set(one) == {"numbers", "rows", "empty"}
+    assert "rank 0 holds 4 directions" in one["rows"]
+    assert "rank 1 holds 5 directions" in one["rows"]
+    assert all("call remember on all ranks" in said for said in one.values())
+
+
+def bad_share() -> tuple[list[str], int, Tensor]:
+    """Rank 1's part of the data is of no use, in each way; afterwards the memory works as before."""
+    model, x, y = make("mlp", n=8)
+    r, said = dist.get_rank(), []
+    memory = Memory(model, None)
+    memory.remember((x[:2], y[:2]))
+    parts: list[Any] = [
+        (x[4:], y[4:].double()),
+        (x[4:], y[4:] + 100),
+        (x[4:] * float("nan"), y[4:]),
+        (x[4:], y[5:]),
+        {"x": x},
+    ]
+    for part in parts:
+        try:
+            memory.remember((x[:4], y[:4]) if r == 0 else part)
+        except (ValueError, TypeError, RuntimeError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    memory.remember((x[:4], y[:4]))
+    return said, len(memory), rows(memory)
+
+
+def test_an_error_on_one_rank_is_raised_on_all(tmp_path: Path) -> None:
+    (there, n, G), (here, m, H) = results(on_ranks(tmp_path, bad_share))
+    assert n == m == 6
+    assert torch.equal(G, H)
+    assert len(here) == 5
+    for own, others in zip(here, there, strict=True):
+        assert others.startswith("RuntimeError: rank 1 could not ")
+        assert others.endswith(f", so no rank did: {own}")
+
+
+def over_budget(sharded: bool) -> tuple[list[int], int]:
+    model, x, y = make("mlp", n=8)
+    kept = []
+    size = Memory(model, None, distributed=False)
+    size.remember((x, y))
+    for budget in (7, 8, f"{size.nbytes - 1}B", f"{size.nbytes}B"):
+        memory = Memory(model, budget=budget, sharded=sharded)
+        try:
+            memory.remember((x, y))
+        except ValueError:
+            assert memory.nbytes == 0
+        kept.append(len(memory))
+    return kept, memory.nbytes
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_budget_counts_the_whole_memory(tmp_path: Path, sharded: bool) -> None:
+    one, two = results(on_ranks(tmp_path, over_budget, sharded))
+    assert one[0] == two[0] == [0, 8, 0, 8]
+
+
+def saved_and_loaded(folder: Path, sharded: bool) -> tuple[int, int, Tensor, str]:
+    model, x, y = make("mlp", n=9)
+    memory = Memory(model, sharded=sharded)
+    memory.remember((x[:6], y[:6]))
+    memory.remember((x[6:], y[6:]))
+    memory.save(folder / "memory.safetensors")
+    dist.barrier()
+    again = Memory.load(folder / "memory.safetensors", model, sharded=not sharded)
+    again.remember((x[:3] + 1, y[:3]))
+    other = copy.deepcopy(memory)
+    other.remember((x[:3] + 1, y[:3]))
+    update = {n: torch.ones_like(p) for n, p in model.named_parameters()}
+    for one, two in zip(again.project(update).values(), other.project(update).values(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-9)
+    projected = flat(list(memory.project(update).values()))
+    return memory.nbytes, again.nbytes, projected, repr(memory)
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_saved_file_is_whole(tmp_path: Path, sharded: bool) -> None:
+    answers = results(on_ranks(tmp_path, saved_and_loaded, tmp_path, sharded))
+    model, _, _ = make("mlp", n=9)
+    memory = Memory.load(tmp_path / "memory.safetensors", model)
+    update = {n: torch.ones_like(p) for n, p in model.named_parameters()}
+    alone = flat(list(memory.project(update).values()))
+    whole = sum(nbytes for nbytes, *_ in answers) if sharded else answers[0][0]
+    assert (len(memory), memory.tasks, memory.nbytes) == (9, (6, 3), whole)
+    assert sum(again for _, again, *_ in answers) == memory.nbytes * 12 / 9 * (2 if sharded else 1)
+    for _, _, projected, _ in answers:
+        torch.testing.assert_close(projected, alone, rtol=0, atol=1e-9)
+
+
+def sharded_from_a_whole_memory() -> tuple[int, Tensor]:
+    """As if the first task had been remembered before init_process_group: its rows are dealt out at the next."""
+    model, x, y = make("mlp", n=9)
+    memory = Memory(model, sharded=True, distributed=False)
+    memory.remember((x[:5], y[:5]))
+    memory.distributed = True
+    memory.remember((x[5:], y[5:]))
+    held = sum(t.untyped_storage().nbytes() for p in memory.store.pieces for t in p.block.tensors().values())
+    assert held == memory.nbytes
+    return memory.nbytes, flat(
+        list(memory.project({n: torch.ones_like(p) for n, p in model.named_parameters()}).values())
+    )
+
+
+def test_a_whole_memory_becomes_sharded(tmp_path: Path) -> None:
+    (a, one), (b, two) = results(on_ranks(tmp_path, sharded_from_a_whole_memory))
+    model, x, y = make("mlp", n=9)
+    memory = Memory(model)
+    memory.remember((x, y))
+    assert a + b == memory.nbytes
+    for projected in (one, two):
+        alone = flat(list(memory.project({n: torch.ones_like(p) for n, p in model.named_parameters()}).values()))
+        torch.testing.assert_close(projected, alone, rtol=0, atol=1e-9)
+
+
+def refused() -> list[str]:
+    """What fully_shard and ZeRO's overlap are told; parameters that are sharded after the task as well."""
+    model, x, y = make("mlp", n=4)
+    before = Memory(model)
+    before.remember((x, y))
+    memory = Memory(fully_shard(model))
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    other, *_ = make("mlp")
+    said = []
+    for act in (
+        lambda: memory.remember((x, y)),
+        lambda: memory.protect(optimizer),
+        lambda: before.protect(optimizer),
+        lambda: Memory(other).protect(zero(other.parameters(), lr=0.1, overlap_with_ddp=True)),
+    ):
+        try:
+            act()
+        except ValueError as error:
+            said.append(str(error))
+    return said
+
+
+def test_fsdp_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    one, two = results(on_ranks(tmp_path, refused))
+    assert one == two
+    *fsdp, overlap = one
+    assert len(fsdp) == 3
+    assert all("ZeroRedundancyOptimizer" in said and "Memory(sharded=True)" in said for said in fsdp)
+    assert "overlap_with_ddp=False" in overlap
+
+
+def test_the_older_fsdp_is_refused_too() -> None:
+    wrapper = FullyShardedDataParallel.__new__(FullyShardedDataParallel)  # it cannot be made without an accelerator
+    nn.Module.__init__(wrapper)
+    wrapper.inside = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match=r"FSDP .*'0\.\*'.*Memory\(sharded=True\)"):
+        Memory(nn.Sequential(wrapper)).remember((torch.randn(2, 3), torch.tensor([0, 1])))
+
+
+def wrapped_with_buffers() -> Tensor:
+    """DDP sends its buffers round at each forward pass: with an odd number of examples the ranks would not meet."""
+    model, x, y = make("resnet", n=8)
+    wrapped = DistributedDataParallel(model)
+    memory = Memory(wrapped, 3, chunk_size=1)
+    optimizer = optim.SGD(wrapped.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    wrapped.eval()
+    for _ in range(3):
+        train(wrapped, optimizer, x[dist.get_rank() :: 2], y[dist.get_rank() :: 2], 2)
+        memory.remember((x, y))
+    assert "forward" not in vars(wrapped)
+    return flat(trainable(model))
+
+
+def test_a_wrapped_model_with_buffers(tmp_path: Path) -> None:
+    one, two = results(on_ranks(tmp_path, wrapped_with_buffers))
+    assert torch.equal(one, two)
+
+
+def each_for_itself() -> int:
+    model, x, y = make("mlp", n=4)
+    memory = Memory(model, distributed=False)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    if dist.get_rank() == 0:
+        memory.remember((x, y))
+        train(model, optimizer, x, y, 2)
+    return len(memory)
+
+
+def test_ranks_that_share_nothing_wait_for_nobody(tmp_path: Path) -> None:
+    assert results(on_ranks(tmp_path, each_for_itself)) == [4, 0]
+
+
+def test_a_process_alone_talks_to_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("all_gather_object", "all_reduce", "broadcast"):
+        monkeypatch.setattr(dist, name, None)
+    assert torch.isfinite(trained("same", 5, 3, sharded=True)[0]).all()
+    assert len(results(on_ranks(tmp_path, weights_and_sizes, "same", 5, 3, True, ranks=1))) == 1
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [None, 1, 7, 40, 1000])
+def test_shares_of_parts_and_of_copies(ranks: int, count: int | None) -> None:
+    everything = keys([(torch.randn(50, 3), torch.arange(50))])
+    parts = [everything[r::ranks] for r in range(ranks)]
+    uneven = [everything[: 2 if r else 50 - 2 * ranks] if r == 0 else everything[-2 * r :][:2] for r in range(ranks)]
+    for offers, total in ((parts, 50), ([everything] * ranks, 50), (uneven, len({k for o in uneven for k in o}))):
+        given = shares(offers, count)
+        chosen = [offers[r][i] for r, share in enumerate(given) for i in share]
+        assert len(chosen) == len(set(chosen)) == min(total, count or total)
+        assert all(share == sorted(share) for share in given)
+        if offers is not uneven:
+            assert max(map(len, given)) - min(map(len, given)) <= 1
+
+
+def test_a_rank_gives_a_uniform_draw_of_its_part() -> None:
+    """Data in the order of its classes: 150 of 300 examples must not be the first ones."""
+    parts = [keys([(torch.arange(150.0)[:, None] + 1000 * r, None)]) for r in (0, 1)]
+    for share in shares(parts, 150):
+        assert len(share) == 75
+        assert 60 < sum(share) / len(share) < 90
+
+
+def test_keys_tell_examples_apart_whatever_they_are() -> None:
+    x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]])
+    y = torch.tensor([0, 1, 1])
+    assert len(set(keys([(x, y)]))) == 3
+    assert keys([(x, None)])[1] == (keys([(x, None)])[0][0], 1)
+    for tree in (x.bfloat16(), {"a": x, "mask": x > 1}, (x, [y, "text"])):
+        assert keys([(tree, y)]) == keys([(tree, y)])
+        assert len(set(keys([(tree, y)]))) == 3
+
+
+def test_a_digest_sees_every_bit() -> None:
+    def made(change: float = 0.0, n: int = 3) -> Store:
+        model, x, y = make("mlp")
+        memory = Memory(model)
+        memory.remember((x[:n] + torch.tensor([change] + [0.0] * 11).double(), y[:n]))
+        return memory.store
+
+    assert digest(made()) == digest(made())
+    assert len({digest(made()), digest(made(1e-12)), digest(made(n=2)), digest(Store())}) == 4
