@@ -1,7 +1,8 @@
 """Several ranks hold one memory and project alike: real processes, each with its part of the data or all of it."""
 
-import copy
-import itertools
+import os
+import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn, optim
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from memory_models import MODELS, make, rows, train
+from memory_models import make, rows, train
 from ogd.memory import Memory
-from ogd.memory.distributed import digest, keys, shares
-from ogd.memory.store import Store
-from reference import flat, project_dense, trainable
+from reference import flat, trainable
 from two_ranks import on_ranks, results
 
 
@@ -134,62 +132,6 @@ def test_per_task_counts_all_ranks_and_every_example_is_differentiated_once(tmp_
             assert sorted([int((which % 2 == r).sum()) for r in (0, 1)]) == [4, 5] or give == "sampler"
 
 
-def projected_by(name: str, sharded: bool) -> dict[str, Any]:
-    model, x, y = make(name, n=7)
-    memory = Memory(model, outputs="all" if name == "mlp" else "true", sharded=sharded)
-    update = {n: torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double()
-              for i, (n, p) in enumerate(model.named_parameters())}  # fmt: skip
-    after = []
-    for part in (slice(0, 4), slice(4, 5), slice(5, 7)):  # the second leaves one rank without a share
-        memory.remember((x[part], y[part]))
-        after.append(flat(list(memory.project(update).values())))
-    return {"after": after, "rank": memory.rank, "tasks": memory.tasks, "bytes": memory.nbytes, "u": update}
-
-
-def every_model_sharded_and_whole() -> dict[str, dict[bool, dict[str, Any]]]:
-    return {name: {sharded: projected_by(name, sharded) for sharded in (False, True)} for name in MODELS}
-
-
-def test_every_model_projects_alike_whole_and_sharded(tmp_path: Path) -> None:
-    one, two = results(on_ranks(tmp_path, every_model_sharded_and_whole))
-    for name, both in one.items():
-        whole, sharded = both[False], both[True]
-        model, x, y = make(name, n=7)
-        memory = Memory(model, outputs="all" if name == "mlp" else "true")
-        memory.remember((x, y))
-        expected = project_dense(rows(memory), flat(list(whole["u"].values())))
-        torch.testing.assert_close(whole["after"][-1], expected, rtol=0, atol=1e-9)
-        assert whole["bytes"] == sharded["bytes"] + two[name][True]["bytes"]
-        for there, answer in itertools.product((one, two), (False, True)):
-            assert (there[name][answer]["rank"], there[name][answer]["tasks"]) == (whole["rank"], whole["tasks"])
-            for mine, expected in zip(there[name][answer]["after"], whole["after"], strict=True):
-                torch.testing.assert_close(mine, expected, rtol=0, atol=1e-9)
-
-
-def a_head_added_later(sharded: bool) -> Tensor:
-    torch.manual_seed(0)
-    model = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 3), "b": nn.Linear(9, 3)}).double()
-    x, y = torch.randn(6, 12).double(), torch.randint(3, (6,))
-    memory = Memory(model, sharded=sharded)
-    optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer, every=2)
-    for head in ("a", "b", "a"):
-        for _ in range(5):
-            optimizer.zero_grad()
-            functional.cross_entropy(model[head](model["body"](x).tanh()), y).backward()
-            optimizer.step()
-        n = 1 if head == "b" else 6  # all of the second task's rows are on one rank
-        memory.remember((x[:n], y[:n]), logits=lambda m, x, head=head: m[head](m["body"](x).tanh()))
-    return flat(trainable(model))
-
-
-@pytest.mark.parametrize("sharded", [False, True])
-def test_heads_and_several_tasks(tmp_path: Path, sharded: bool) -> None:
-    one, two = results(on_ranks(tmp_path, a_head_added_later, sharded))
-    assert torch.equal(one, two)
-    torch.testing.assert_close(one, a_head_added_later(sharded), rtol=0, atol=1e-9)
-
-
 def different_stores(sharded: bool) -> dict[str, str]:
     """Ranks whose memories differ, each way they can, and what the first protected step says."""
     model, x, y = make("mlp", n=8)
@@ -252,84 +194,6 @@ def test_an_error_on_one_rank_is_raised_on_all(tmp_path: Path) -> None:
     for own, others in zip(here, there, strict=True):
         assert others.startswith("RuntimeError: rank 1 could not ")
         assert others.endswith(f", so no rank did: {own}")
-
-
-def over_budget(sharded: bool) -> tuple[list[int], int]:
-    model, x, y = make("mlp", n=8)
-    kept = []
-    size = Memory(model, None, distributed=False)
-    size.remember((x, y))
-    for budget in (7, 8, f"{size.nbytes - 1}B", f"{size.nbytes}B"):
-        memory = Memory(model, budget=budget, sharded=sharded)
-        try:
-            memory.remember((x, y))
-        except ValueError:
-            assert memory.nbytes == 0
-        kept.append(len(memory))
-    return kept, memory.nbytes
-
-
-@pytest.mark.parametrize("sharded", [False, True])
-def test_a_budget_counts_the_whole_memory(tmp_path: Path, sharded: bool) -> None:
-    one, two = results(on_ranks(tmp_path, over_budget, sharded))
-    assert one[0] == two[0] == [0, 8, 0, 8]
-
-
-def saved_and_loaded(folder: Path, sharded: bool) -> tuple[int, int, Tensor, str]:
-    model, x, y = make("mlp", n=9)
-    memory = Memory(model, sharded=sharded)
-    memory.remember((x[:6], y[:6]))
-    memory.remember((x[6:], y[6:]))
-    memory.save(folder / "memory.safetensors")
-    dist.barrier()
-    again = Memory.load(folder / "memory.safetensors", model, sharded=not sharded)
-    again.remember((x[:3] + 1, y[:3]))
-    other = copy.deepcopy(memory)
-    other.remember((x[:3] + 1, y[:3]))
-    update = {n: torch.ones_like(p) for n, p in model.named_parameters()}
-    for one, two in zip(again.project(update).values(), other.project(update).values(), strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=1e-9)
-    projected = flat(list(memory.project(update).values()))
-    return memory.nbytes, again.nbytes, projected, repr(memory)
-
-
-@pytest.mark.parametrize("sharded", [False, True])
-def test_a_saved_file_is_whole(tmp_path: Path, sharded: bool) -> None:
-    answers = results(on_ranks(tmp_path, saved_and_loaded, tmp_path, sharded))
-    model, _, _ = make("mlp", n=9)
-    memory = Memory.load(tmp_path / "memory.safetensors", model)
-    update = {n: torch.ones_like(p) for n, p in model.named_parameters()}
-    alone = flat(list(memory.project(update).values()))
-    whole = sum(nbytes for nbytes, *_ in answers) if sharded else answers[0][0]
-    assert (len(memory), memory.tasks, memory.nbytes) == (9, (6, 3), whole)
-    assert sum(again for _, again, *_ in answers) == memory.nbytes * 12 / 9 * (2 if sharded else 1)
-    for _, _, projected, _ in answers:
-        torch.testing.assert_close(projected, alone, rtol=0, atol=1e-9)
-
-
-def sharded_from_a_whole_memory() -> tuple[int, Tensor]:
-    """As if the first task had been remembered before init_process_group: its rows are dealt out at the next."""
-    model, x, y = make("mlp", n=9)
-    memory = Memory(model, sharded=True, distributed=False)
-    memory.remember((x[:5], y[:5]))
-    memory.distributed = True
-    memory.remember((x[5:], y[5:]))
-    held = sum(t.untyped_storage().nbytes() for p in memory.store.pieces for t in p.block.tensors().values())
-    assert held == memory.nbytes
-    return memory.nbytes, flat(
-        list(memory.project({n: torch.ones_like(p) for n, p in model.named_parameters()}).values())
-    )
-
-
-def test_a_whole_memory_becomes_sharded(tmp_path: Path) -> None:
-    (a, one), (b, two) = results(on_ranks(tmp_path, sharded_from_a_whole_memory))
-    model, x, y = make("mlp", n=9)
-    memory = Memory(model)
-    memory.remember((x, y))
-    assert a + b == memory.nbytes
-    for projected in (one, two):
-        alone = flat(list(memory.project({n: torch.ones_like(p) for n, p in model.named_parameters()}).values()))
-        torch.testing.assert_close(projected, alone, rtol=0, atol=1e-9)
 
 
 def refused() -> list[str]:
@@ -413,45 +277,50 @@ def test_a_process_alone_talks_to_nobody(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(results(on_ranks(tmp_path, weights_and_sizes, "same", 5, 3, True, ranks=1))) == 1
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
-@pytest.mark.parametrize("count", [None, 1, 7, 40, 1000])
-def test_shares_of_parts_and_of_copies(ranks: int, count: int | None) -> None:
-    everything = keys([(torch.randn(50, 3), torch.arange(50))])
-    parts = [everything[r::ranks] for r in range(ranks)]
-    uneven = [everything[: 2 if r else 50 - 2 * ranks] if r == 0 else everything[-2 * r :][:2] for r in range(ranks)]
-    for offers, total in ((parts, 50), ([everything] * ranks, 50), (uneven, len({k for o in uneven for k in o}))):
-        given = shares(offers, count)
-        chosen = [offers[r][i] for r, share in enumerate(given) for i in share]
-        assert len(chosen) == len(set(chosen)) == min(total, count or total)
-        assert all(share == sorted(share) for share in given)
-        if offers is not uneven:
-            assert max(map(len, given)) - min(map(len, given)) <= 1
+class Noisy(Dataset[Any]):
+    """Copies of the data on all ranks that look different: each rank adds noise of its own."""
+
+    def __init__(self, x: Tensor, y: Tensor):
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        return self.x[i] + 1e-9 * dist.get_rank(), self.y[i]
 
 
-def test_a_rank_gives_a_uniform_draw_of_its_part() -> None:
-    """Data in the order of its classes: 150 of 300 examples must not be the first ones."""
-    parts = [keys([(torch.arange(150.0)[:, None] + 1000 * r, None)]) for r in (0, 1)]
-    for share in shares(parts, 150):
-        assert len(share) == 75
-        assert 60 < sum(share) / len(share) < 90
+def augmented() -> Tensor:
+    model, x, y = make("mlp", n=24)
+    memory = Memory(model, 12)
+    memory.remember(DataLoader(Noisy(x, y), 4, shuffle=True))
+    return rows(memory)
 
 
-def test_keys_tell_examples_apart_whatever_they_are() -> None:
-    x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]])
-    y = torch.tensor([0, 1, 1])
-    assert len(set(keys([(x, y)]))) == 3
-    assert keys([(x, None)])[1] == (keys([(x, None)])[0][0], 1)
-    for tree in (x.bfloat16(), {"a": x, "mask": x > 1}, (x, [y, "text"])):
-        assert keys([(tree, y)]) == keys([(tree, y)])
-        assert len(set(keys([(tree, y)]))) == 3
+def test_augmented_copies_give_different_examples(tmp_path: Path) -> None:
+    one, two = results(on_ranks(tmp_path, augmented))
+    assert torch.equal(one, two)
+    model, x, y = make("mlp", n=24)
+    whole = Memory(model)
+    whole.remember((x, y))
+    assert len(torch.cdist(one, rows(whole)).argmin(1).unique()) == 12
 
 
-def test_a_digest_sees_every_bit() -> None:
-    def made(change: float = 0.0, n: int = 3) -> Store:
-        model, x, y = make("mlp")
-        memory = Memory(model)
-        memory.remember((x[:n] + torch.tensor([change] + [0.0] * 11).double(), y[:n]))
-        return memory.store
+def the_page(port: int) -> tuple[Tensor, tuple[int, ...]]:
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": dist.get_rank(), "WORLD_SIZE": 2}
+    os.environ.update({name: str(value) for name, value in meeting.items()})
+    dist.destroy_process_group()  # the page makes its own
+    page = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    scope: dict[str, Any] = {}
+    exec(compile(block, "distributed.md", "exec"), scope)
+    return flat(trainable(scope["model"])), scope["memory"].tasks
 
-    assert digest(made()) == digest(made())
-    assert len({digest(made()), digest(made(1e-12)), digest(made(n=2)), digest(Store())}) == 4
+
+def test_the_page_runs_on_two_ranks(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (one, tasks), (two, _) = results(on_ranks(tmp_path, the_page, port))
+    assert torch.equal(one, two)
+    assert tasks == (100, 100)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PATIENCE = 20.0  # seconds; whoever waits longer waits for a rank that never comes
+PATIENCE = 60.0  # seconds; whoever waits longer waits for a rank that never comes
 PRELOADED = ["torch.distributed.fsdp", "torch.distributed.optim", "torch._dynamo", "ogd.memory"]
 
 

@@ -50,14 +50,15 @@ class Projector:
         s = self.W.new_zeros(*self.W.shape[:-2], self.n)
         for block, rows, which in self._terms:
             s[..., rows] += block.overlap([opposite[i] for i in which]).to(s)
-        c = coefficients(self.W, summed(s) if self.sharded else s)
+        (s,) = summed(s) if self.sharded else (s,)
+        c = coefficients(self.W, s)
         sums = [torch.zeros_like(u) for u in opposite] if self.sharded else params
         for block, rows, which in self._terms:
             first = opposite[which[0]]
             block.add_combination([sums[i] for i in which], c[..., rows].to(first.device, working(first.dtype)))
         if self.sharded:
-            for p, correction in zip(params, sums, strict=True):
-                p.add_(summed(correction))
+            for p, correction in zip(params, summed(*sums), strict=True):
+                p.add_(correction)
 
 
 def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None:

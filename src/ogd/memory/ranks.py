@@ -45,11 +45,12 @@ def together(work: Callable[[], T], what: str) -> list[T]:
     return [result for result, _ in said]
 
 
-def summed(t: Tensor) -> Tensor:
-    """The sum of the ranks' tensors, the same bits on all of them; t itself is used up."""
-    total = t.to(_home()).contiguous()
+def summed(*ts: Tensor) -> list[Tensor]:
+    """The ranks' tensors added up, the same bits on all of them; in one message, because each has its delay."""
+    total = torch.cat([t.reshape(-1).to(_home()) for t in ts])
     dist.all_reduce(total)
-    return total.to(t.device)
+    parts = total.split([t.numel() for t in ts])
+    return [part.view(t.shape).to(t) for part, t in zip(parts, ts, strict=True)]
 
 
 def streamed(items: Iterable[T], device: torch.device) -> Iterator[T]:

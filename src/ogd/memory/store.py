@@ -85,7 +85,7 @@ def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
 def sharded_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
     """The same where each rank has some rows: it compares the new rows of all ranks with its own. Collective."""
     old = K.shape[-1]
-    rows = summed(_new_rows(K, streamed(_since(pieces, old), K.device), pieces, n))
+    (rows,) = summed(_new_rows(K, streamed(_since(pieces, old), K.device), pieces, n))
     return extend(K, rows[..., :old], rows[..., old:])
 
 

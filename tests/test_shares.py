@@ -1,0 +1,53 @@
+"""Who gives which examples, and how ranks know that they hold the same: pure functions."""
+
+import pytest
+import torch
+
+from memory_models import make
+from ogd.memory import Memory
+from ogd.memory.distributed import digest, keys, shares
+from ogd.memory.store import Store
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [None, 1, 7, 40, 1000])
+def test_shares_of_parts_and_of_copies(ranks: int, count: int | None) -> None:
+    everything = keys([(torch.randn(50, 3), torch.arange(50))])
+    parts = [everything[r::ranks] for r in range(ranks)]
+    uneven = [everything[: 2 if r else 50 - 2 * ranks] if r == 0 else everything[-2 * r :][:2] for r in range(ranks)]
+    for offers, total in ((parts, 50), ([everything] * ranks, 50), (uneven, len({k for o in uneven for k in o}))):
+        given = shares(offers, count)
+        chosen = [offers[r][i] for r, share in enumerate(given) for i in share]
+        assert len(chosen) == len(set(chosen)) == min(total, count or total)
+        assert all(share == sorted(share) for share in given)
+        if offers is not uneven:
+            assert max(map(len, given)) - min(map(len, given)) <= 1
+
+
+def test_a_rank_gives_a_uniform_draw_of_its_part() -> None:
+    """Data in the order of its classes: 150 of 300 examples must not be the first ones."""
+    parts = [keys([(torch.arange(150.0)[:, None] + 1000 * r, None)]) for r in (0, 1)]
+    for share in shares(parts, 150):
+        assert len(share) == 75
+        assert 60 < sum(share) / len(share) < 90
+
+
+def test_keys_tell_examples_apart_whatever_they_are() -> None:
+    x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]])
+    y = torch.tensor([0, 1, 1])
+    assert len(set(keys([(x, y)]))) == 3
+    assert keys([(x, None)])[1] == (keys([(x, None)])[0][0], 1)
+    for tree in (x.bfloat16(), {"a": x, "mask": x > 1}, (x, [y, "text"])):
+        assert keys([(tree, y)]) == keys([(tree, y)])
+        assert len(set(keys([(tree, y)]))) == 3
+
+
+def test_a_digest_sees_every_bit() -> None:
+    def made(change: float = 0.0, n: int = 3) -> Store:
+        model, x, y = make("mlp")
+        memory = Memory(model)
+        memory.remember((x[:n] + torch.tensor([change] + [0.0] * 11).double(), y[:n]))
+        return memory.store
+
+    assert digest(made()) == digest(made())
+    assert len({digest(made()), digest(made(1e-12)), digest(made(n=2)), digest(Store())}) == 4
