@@ -73,6 +73,26 @@ def test_heads_and_several_tasks(tmp_path: Path, sharded: bool) -> None:
     torch.testing.assert_close(one, a_head_added_later(sharded), rtol=0, atol=1e-9)
 
 
+def columns_in_turn(sharded: bool) -> list[Tensor]:
+    """P for some parameters, then for more of them, where only one rank has rows: K of fewer columns must not serve."""
+    model, x, y = make("mlp", n=3)
+    memory = Memory(model, sharded=sharded)
+    update = {n: torch.linspace(-1, 2, p.numel()).double().view(p.shape) for n, p in model.named_parameters()}
+    found = []
+    for i in range(3):
+        memory.remember((x[i : i + 1], y[i : i + 1]))
+        for names in (["0.weight"], ["0.weight", "2.weight"], ["2.bias"], list(update)):
+            found += list(memory.project({name: update[name] for name in names}).values())
+    return found
+
+
+def test_columns_that_are_asked_for_in_turn(tmp_path: Path) -> None:
+    one, two = results(on_ranks(tmp_path, columns_in_turn, True))
+    for here, there, alone in zip(one, two, columns_in_turn(False), strict=True):
+        torch.testing.assert_close(here, alone, rtol=0, atol=1e-9)
+        assert torch.equal(here, there)
+
+
 def over_budget(sharded: bool) -> tuple[list[int], int]:
     model, x, y = make("mlp", n=8)
     kept = []

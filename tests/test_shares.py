@@ -25,11 +25,13 @@ def test_shares_of_parts_and_of_copies(ranks: int, count: int | None) -> None:
 
 
 def test_a_rank_gives_a_uniform_draw_of_its_part() -> None:
-    """Data in the order of its classes: 150 of 300 examples must not be the first ones."""
+    """Data in the order of its classes: what a rank gives must not be the first ones."""
     parts = [keys([(torch.arange(150.0)[:, None] + 1000 * r, None)]) for r in (0, 1)]
-    for share in shares(parts, 150):
-        assert len(share) == 75
-        assert 60 < sum(share) / len(share) < 90
+    for count in (20, 150, 200, 280):
+        for share in shares(parts, count):
+            assert len(share) == count / 2
+            assert abs(sum(share) / len(share) - 74.5) < 30 / len(share) ** 0.5 * 3
+            assert len(share) < 100 or abs(sum(share) / len(share) - 74.5) < 5
 
 
 def test_keys_tell_examples_apart_whatever_they_are() -> None:
