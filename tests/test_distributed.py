@@ -309,6 +309,7 @@ def test_augmented_copies_give_different_examples(tmp_path: Path) -> None:
 def the_page(port: int) -> tuple[Tensor, tuple[int, ...]]:
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": dist.get_rank(), "WORLD_SIZE": 2}
     os.environ.update({name: str(value) for name, value in meeting.items()})
+    dist.barrier()  # who is still joining the old group would find it closed
     dist.destroy_process_group()  # the page makes its own
     page = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)

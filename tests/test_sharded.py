@@ -160,6 +160,23 @@ def sharded_from_a_whole_memory() -> tuple[int, Tensor]:
     )
 
 
+def sharded_from_different_memories() -> tuple[str, int]:
+    model, x, y = make("mlp", n=9)
+    r = dist.get_rank()
+    memory = Memory(model, sharded=True, distributed=False)
+    memory.remember((x[r : r + 5], y[r : r + 5]))
+    memory.distributed = True
+    with pytest.raises(RuntimeError, match="different memories") as caught:
+        memory.remember((x, y))
+    return str(caught.value), len(memory)
+
+
+def test_different_memories_are_not_dealt_out(tmp_path: Path) -> None:
+    one, two = results(on_ranks(tmp_path, sharded_from_different_memories))
+    assert one == two
+    assert one[1] == 5
+
+
 def test_a_whole_memory_becomes_sharded(tmp_path: Path) -> None:
     (a, one), (b, two) = results(on_ranks(tmp_path, sharded_from_a_whole_memory))
     model, x, y = make("mlp", n=9)

@@ -92,7 +92,7 @@ class Memory:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the stored gradients; about as much is written by `save`."""
+        """Bytes of the stored gradients (sharded: this rank's); about as much is written by `save` (sharded: all)."""
         return self.store.nbytes
 
     @property
