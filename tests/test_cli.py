@@ -320,3 +320,10 @@ def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     code, _, err = run(capsys, "bench", "--show", tmp_path / "speed.json")
     assert (code, err.count("\n")) == (2, 1)
     assert "has schema 7, which this ogd" in err
+
+
+def test_a_cnn_is_refused_too_small_images_before_work_begins(tiny_folder, tmp_path, capsys):
+    code, _, err = run(capsys, "run", "--model", "cnn", "--data", tiny_folder, "--out", tmp_path / "none")
+    assert code == 2
+    assert err == "ogd: --model: a cnn takes images from 8 × 8 pixels on, not 6 × 5\n"
+    assert not (tmp_path / "none").exists()
