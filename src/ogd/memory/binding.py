@@ -106,7 +106,8 @@ def warn_replaced(names: list[str]) -> None:
         warnings.warn(
             f"{', '.join(names)}: replaced by another tensor with other values since the last `remember`. The stored "
             "gradients are those of the old one, and from now on protect the new one. If the remembered outputs are "
-            "gone with it, forget the tasks (memory.forget) and remember them again",
+            "gone with it, forget the tasks (memory.forget) and remember them again. With every > 1, call "
+            "memory.settle() before you copy weights",
             stacklevel=4,
         )
 
