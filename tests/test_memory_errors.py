@@ -71,6 +71,7 @@ def test_wrong_types_are_named() -> None:
         (lambda: Memory(model, None).remember((x, y), balanced=True), ValueError, "balanced=True .* give per_task="),
         (lambda: Memory(model).remember((x, y.double()), per_task=2, balanced=True), ValueError, "balanced=True needs"),
         (lambda: Memory(model, when_full="drop"), ValueError, 'when_full must be "raise" or "shrink"'),
+        (lambda: Memory(model, when_full="shrink"), ValueError, "needs a budget= to shrink to"),
         (lambda: Memory(model).forget(0), IndexError, "no task 0: 0 tasks are remembered"),
         (lambda: Memory(model).forget("a"), TypeError, "task must be the place of a task"),
         (lambda: Memory(model).remember((x, y), logits=3), TypeError, "logits must be a function"),

@@ -147,6 +147,7 @@ def adapted(model: nn.Sequential) -> None:
 
 def test_adapters_after_remember_are_refused_by_name() -> None:
     memory, model, x, y = remembered()
+    memory.remember((x[4:], y[4:]))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     protection = memory.protect(optimizer)
     adapted(model)
@@ -157,6 +158,9 @@ def test_adapters_after_remember_are_refused_by_name() -> None:
         with pytest.raises(ValueError, match=message):
             call()
     assert all(torch.equal(p, w) for p, w in zip(model.parameters(), weights, strict=True))
+    memory.forget(0)
+    with pytest.raises(ValueError, match=message):  # the other task is still there
+        memory.remember((x, y))
     memory.forget(0)
     memory.remember((x[:4], y[:4]))
     assert set(memory.store.shapes) == {f"{i}.{leaf}" for i in (0, 2, 4) for leaf in "AB"}
@@ -191,7 +195,7 @@ def test_adapters_before_remember_and_wrapping_alone_are_protected(changed: Call
 def test_a_layer_inserted_in_a_chain_is_refused_and_a_new_head_is_free() -> None:
     memory, model, x, y = remembered()
     model.insert(2, nn.Linear(10, 10).double())
-    with pytest.raises(ValueError, match=r"2\.bias, 2\.weight: came after .*\(2\.weight is now 3\.weight\)"):
+    with pytest.raises(ValueError, match=r"2\.weight, 2\.bias: came after .*\(2\.weight is now 3\.weight\)"):
         memory.protect(optim.SGD(model.parameters(), lr=0.1))
     heads = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 4)}).double()
     memory = Memory(heads, logits=lambda m, x: m["a"](m["body"](x)))
@@ -200,8 +204,30 @@ def test_a_layer_inserted_in_a_chain_is_refused_and_a_new_head_is_free() -> None
     memory.protect(optim.SGD(heads.parameters(), lr=0.1))
 
 
+class Heads(nn.Module):
+    def __init__(self, old: nn.Module):
+        super().__init__()
+        self.heads = nn.ModuleList([old, nn.Linear(9, 4).double()])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.heads[0](x)
+
+
+@pytest.mark.parametrize("several", [Heads, lambda old: nn.ModuleDict({"a": old, "b": nn.Linear(9, 4).double()})])
+def test_one_head_that_becomes_several_is_followed(several: Callable[[nn.Module], nn.Module]) -> None:
+    _, x, y = make("mlp", n=8)
+    model = nn.ModuleDict({"body": nn.Linear(12, 9), "head": nn.Linear(9, 4)}).double()
+    memory = Memory(model, logits=lambda m, x: m["head"](m["body"](x)))
+    memory.remember((x, y))
+    model["head"] = several(model["head"])
+    memory.protect(optim.SGD(model.parameters(), lr=0.1))
+    assert len(memory.store.shapes) == 4
+    assert all(name in dict(model.named_parameters()) for name in memory.store.shapes)
+
+
 def test_what_is_gone_is_named() -> None:
     memory, model, x, y = remembered()
+    memory.remember((x[4:], y[4:]))
     memory.protect(optimizer := optim.SGD(model.parameters(), lr=0.1))
     model[4] = nn.Identity()
     for call in (
@@ -213,6 +239,9 @@ def test_what_is_gone_is_named() -> None:
         with pytest.raises(ValueError, match=r"4\.weight, 4\.bias: remembered, but no longer a parameter"):
             call()
     memory.unprotect(optimizer)
+    memory.forget(0)
+    with pytest.raises(ValueError, match=r"4\.weight, 4\.bias: remembered"):
+        memory.project({})
     memory.forget(0)
     memory.project({})
 

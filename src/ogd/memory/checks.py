@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from torch import Generator, Tensor, nn
 
 from ogd.checks import is_whole
+from ogd.memory.budget import Budget
 
 
-def check_options(
-    model: object, per_task: object, outputs: object, logits: object, chunk_size: object, when_full: object = "raise"
-) -> None:
+def check_options(model: object, per_task: object, outputs: object, logits: object, chunk_size: object) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, not {type(model).__name__}")
     _check_count("per_task", per_task)
     _check_count("chunk_size", chunk_size)
-    if when_full not in ("raise", "shrink"):
-        raise ValueError(f'when_full must be "raise" or "shrink", not {when_full!r}')
     if not (callable(outputs) or outputs in ("true", "mean", "all")):
         raise ValueError(
             f'outputs must be "true", "mean", "all" or a function (z, y) → (B,) or (B, k), not {outputs!r}'
@@ -33,6 +30,13 @@ def check_task(classes: object, logits: object, generator: object) -> None:
             f"generator must be a torch.Generator, not {type(generator).__name__}: for a seed give "
             "torch.Generator().manual_seed(seed)"
         )
+
+
+def check_full(when_full: object, budget: object) -> None:
+    if when_full not in ("raise", "shrink"):
+        raise ValueError(f'when_full must be "raise" or "shrink", not {when_full!r}')
+    if when_full == "shrink" and budget in (None, Budget()):
+        raise ValueError('when_full="shrink" needs a budget= to shrink to: a number of directions, or bytes ("64MB")')
 
 
 def check_draw(per_task: object, balanced: object) -> None:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ogd.memory import state
 from ogd.memory.binding import Binding
 from ogd.memory.budget import Budget, BudgetExceeded
-from ogd.memory.checks import check_draw, check_forgotten, check_options, check_task, check_update
+from ogd.memory.checks import check_draw, check_forgotten, check_full, check_options, check_task, check_update
 from ogd.memory.examples import Drawn
 from ogd.memory.gradients import CHUNK_MOST, check_model
 from ogd.memory.names import plain_names, unwrapped
@@ -73,7 +73,8 @@ class Memory:
         when_full: Literal["raise", "shrink"] = "raise",
         chunk_size: int | None = None,
     ):
-        check_options(model, per_task, outputs, logits, chunk_size, when_full)
+        check_options(model, per_task, outputs, logits, chunk_size)
+        check_full(when_full, budget)
         self.model, self.outputs, self.logits = model, outputs, logits
         self.per_task = None if per_task is None else int(per_task)
         self.chunk_size = None if chunk_size is None else int(chunk_size)
@@ -173,7 +174,7 @@ class Memory:
         """
         check_forgotten(task, len(self.tasks))
         self.settle()
-        self._replace(without(self.store, range(len(self.tasks))[task]))
+        self._replace(without(self.store, range(len(self.tasks))[task]), bind=False)
 
     def protect(self, optimizer: Optimizer, every: int = 1) -> Protection:
         """From now on, let the optimizer move the weights only where remembered outputs do not change.
@@ -277,9 +278,10 @@ class Memory:
         self.settle()
         return {**vars(self), "_protections": []}
 
-    def _replace(self, store: Store) -> None:
+    def _replace(self, store: Store, *, bind: bool = True) -> None:
         self.store = store
-        self._binding.bind(store.shapes)
+        if bind:
+            self._binding.bind(store.shapes)
         for protection in self._protections:
             protection.forget()
 
