@@ -108,6 +108,15 @@ def test_rows_follow_the_chain_rule(change: str) -> None:
         torch.testing.assert_close(piece.block.rows(0, 4), expected.detach())
 
 
+def test_a_chosen_parameter_stays_chosen_under_its_new_name(tmp_path: Path) -> None:
+    memory, model, *_ = remembered(["2.weight"])
+    prune.l1_unstructured(model[2], "weight", 0.4)
+    memory.protect(optim.SGD([model[2].weight_orig], lr=0.1))
+    assert memory.parameters.wanted == ["2.weight_orig"]
+    memory.save(tmp_path / "m.safetensors")
+    assert set(Memory.load(tmp_path / "m.safetensors", model).store.shapes) == {"2.weight_orig"}
+
+
 def test_pruning_between_two_steps_of_one_window_is_noticed() -> None:
     memory, model, x, y = remembered()
     optimizer = optim.SGD(model.parameters(), lr=1e-3)

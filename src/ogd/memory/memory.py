@@ -187,10 +187,10 @@ class Memory:
         Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
         """
         check_protectable(optimizer, every)
+        self._account()
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if not self.parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
-        self._account()
         self.settle()
         protection = Protection(
             optimizer,
