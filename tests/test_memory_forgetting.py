@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from memory_models import MODELS, make, rows, train
 from ogd.memory import BudgetExceeded, Memory
-from ogd.memory.balance import balanced_rows
+from ogd.memory.balance import balanced_rows, trimmed
 from ogd.memory.shares import equal_shares
 from reference import logit_gradients, project_dense
 
@@ -235,6 +235,18 @@ def test_a_balanced_draw_is_uniform_within_a_label() -> None:
         counts[1, rows(memory).sum(1).long() - 1] += 1
     expected = torch.tensor([3.5 / 8] * 8 + [1.0] * 2 + [3.5 / 8] * 8) * 300
     assert (counts - expected).abs().max() < 35  # a standard deviation is 9
+
+
+def test_trimming_batch_by_batch_is_trimming_at_once() -> None:
+    for seed in range(1000):
+        generator = torch.Generator().manual_seed(seed)
+        keys = torch.rand(30, generator=generator).tolist()
+        labels = torch.randint(4, (30,), generator=generator).tolist()
+        drawn = list(zip(keys, labels, range(30), strict=True))
+        kept: list[tuple[float, int, int]] = []
+        for start in range(0, 30, 4):
+            kept = trimmed([*kept, *drawn[start : start + 4]], 10)
+        assert kept == trimmed(drawn, 10)
 
 
 def test_equal_shares_by_trying_all() -> None:

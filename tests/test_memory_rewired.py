@@ -325,6 +325,25 @@ def test_names_of_wrappers_are_plain(wrapper: str, tmp_path: Path) -> None:
     assert (G @ torch.cat([m.detach().flatten() for m in moved])).abs().max() < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_remembering_compiles_nothing() -> None:
+    compiled = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+        compiled.append(graph)
+        return graph.forward
+
+    model, x, y = make("mlp", n=8)
+    model[2] = torch.compile(model[2], backend=backend)
+    optimizer = optim.SGD(model.parameters(), lr=1e-3)
+    train(model, optimizer, x, y, 1)
+    count = len(compiled)
+    memory = Memory(model)
+    memory.remember((x[:4], y[:4]))
+    assert len(compiled) == count > 0
+    torch.testing.assert_close(rows(memory), logit_gradients(model, x[:4], y[:4]))
+
+
 def test_files_with_names_of_wrappers_are_read(tmp_path: Path) -> None:
     memory, model, *_ = remembered()
     stored = memory.state_dict()

@@ -25,11 +25,11 @@ def balanced_rows(y: Tensor, count: int, generator: Generator) -> Tensor:
     return torch.tensor(sorted(row for _, _, row in kept), dtype=torch.long)
 
 
-def trimmed(drawn: Sequence[tuple[float, int, T]], count: int, more: bool = False) -> list[tuple[float, int, T]]:
+def trimmed(drawn: Sequence[tuple[float, int, T]], count: int) -> list[tuple[float, int, T]]:
     """Of (key, label, example) those with the smallest keys, `count` in all, as equal in number for each label.
 
-    With `more` to come, one per label is kept beyond its share: who gets what is left over may still change. A share
-    only falls with more examples, so trimming batch by batch gives the same as all at once.
+    Taken batch by batch the result is that of all at once: with more examples a label's share only falls, unless an
+    example with a smaller key than all brings it forward to what is left over.
 
     Examples:
         >>> trimmed([(0.1, 7, "a"), (0.2, 7, "b"), (0.3, 8, "c")], 2)
@@ -37,7 +37,7 @@ def trimmed(drawn: Sequence[tuple[float, int, T]], count: int, more: bool = Fals
     """
     drawn = sorted(drawn, key=lambda one: one[0])
     sizes = Counter(label for _, label, _ in drawn)  # in the order of each label's smallest key
-    share = dict(zip(sizes, equal_shares(list(sizes.values()), count + more * len(sizes)), strict=True))
+    share = dict(zip(sizes, equal_shares(list(sizes.values()), count), strict=True))
     kept = []
     for one in drawn:
         if share[one[1]]:

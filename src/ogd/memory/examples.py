@@ -103,9 +103,9 @@ class Drawn:
             balanced = self.balanced and batch[1] is not None
             labels = _labels(batch[1]).tolist() if balanced else [0] * len(keys)
             kept += [(k, c, take(batch, slice(i, i + 1))) for i, (k, c) in enumerate(zip(keys, labels, strict=True))]
-            kept = trimmed(kept, count, more=True)
+            kept = trimmed(kept, count)
         chunk: list[Chunk] = []
-        for _, _, example in trimmed(kept, count):
+        for _, _, example in kept:
             if chunk and (len(chunk) == self.chunk_size or _shapes(chunk[0]) != _shapes(example)):
                 yield _stack(chunk)
                 chunk = []
