@@ -2,21 +2,26 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from types import EllipsisType
+from typing import Any, Literal, Self
 
-import torch
+import torch  # noqa: F401  (the examples below)
 from torch import Generator, Tensor, nn
 from torch.optim import Optimizer
 
 from ogd.memory import state
+from ogd.memory.binding import Binding
 from ogd.memory.budget import Budget, BudgetExceeded
-from ogd.memory.checks import check_options, check_task, check_update
-from ogd.memory.examples import draw
-from ogd.memory.gradients import CHUNK_MOST, check_model, gather
+from ogd.memory.checks import check_draw, check_forgotten, check_full, check_options, check_task, check_update
+from ogd.memory.examples import Drawn
+from ogd.memory.gradients import CHUNK_MOST, check_model
+from ogd.memory.names import plain_names, unwrapped
 from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
 from ogd.memory.projector import Projector, projector_of
 from ogd.memory.protect import Protection, check_protectable
+from ogd.memory.remembering import seeded, task_rows
+from ogd.memory.rows import within, without
 from ogd.memory.store import Store
 
 
@@ -39,17 +44,20 @@ class Memory:
         Memory(2 directions of 1 task, 56 bytes; protects 15 numbers in 2 parameters of Linear; outputs='true')
 
     Args:
-        model: any module. Its parameters are protected by name.
+        model: any module. Its parameters are known by their plain names, without what `torch.compile` or DDP add.
         per_task: how many examples of a task are remembered, drawn uniformly; None for all that are given.
             Each takes one direction per output that is kept.
         outputs: which outputs of an example are kept: "true" (the logit of its label, OGD-GTL), "mean" (the
             mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function of the logits z (B, C) and the
             labels, (z, y) → (B,) or (B, k).
-        logits: a function (model, x) → z that computes the logits; None: they are model(x).
+        logits: a function (model, x) → z that computes the logits; None: they are model(x), model(*x) or model(**x),
+            as its forward takes x, or the `.logits` of that.
         params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
             that are trainable, also those added to the model later. One that is frozen while a task is
             remembered is left out of it, and moves freely for that task if it is trained later.
-        budget: the most that may be stored: a number of directions or bytes ("64MB"). More is an error.
+        budget: the most that may be stored: a number of directions or bytes ("64MB").
+        when_full: what happens if a task does not fit the budget: "raise" an error, or "shrink" all tasks to shares
+            as equal as can be, each a uniform draw of the examples it had.
         chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
     """
 
@@ -62,14 +70,17 @@ class Memory:
         logits: Logits | None = None,
         params: Iterable[str | nn.Parameter] | None = None,
         budget: int | str | None = None,
+        when_full: Literal["raise", "shrink"] = "raise",
         chunk_size: int | None = None,
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
+        check_full(when_full, budget)
         self.model, self.outputs, self.logits = model, outputs, logits
         self.per_task = None if per_task is None else int(per_task)
         self.chunk_size = None if chunk_size is None else int(chunk_size)
-        self.budget = Budget.parse(budget)
+        self.budget, self.when_full = Budget.parse(budget), when_full
         self.parameters = Parameters(model, params)
+        self._binding = Binding(self.parameters)
         self.store = Store()
         self._protections: list[Protection] = []
 
@@ -111,6 +122,8 @@ class Memory:
         self,
         data: object,
         *,
+        per_task: int | EllipsisType | None = ...,
+        balanced: bool = False,
         classes: Sequence[int] | None = None,
         logits: Logits | None = None,
         generator: Generator | None = None,
@@ -121,26 +134,47 @@ class Memory:
         The model's modes, buffers, gradients and hooks and the random state are as before afterwards.
 
         Args:
-            data: a DataLoader, a Dataset or tensors (x, y); x may be a tuple, list or dict of tensors.
+            data: a DataLoader, a Dataset or tensors. A batch is a pair (x, y), where x may be a tuple, list or dict of
+                tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict with the key "labels".
+            per_task: how many examples of this task are remembered, in place of the memory's own number; None for all.
+            balanced: draw as equal numbers of each label as can be. All of the data is read for it.
             classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
                 and for "true" the labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
+        count = self.per_task if isinstance(per_task, EllipsisType) else per_task
+        check_draw(count, balanced)
         check_task(classes, logits, generator)
+        self._account()
         params = self.parameters.trainable()
         check_model(self.model, params)
-        shapes = {name: p.shape for name, p in params.items()}
-        self.store.check_shapes(shapes)
         self.settle()
-        if generator is None:
-            generator = Generator().manual_seed((torch.initial_seed() + len(self)) % 2**63)
-        chosen = Chosen(self.model, self.outputs, logits or self.logits, classes)
-        examples = draw(data, self.per_task, generator, self.chunk_size or CHUNK_MOST)
-        pieces, rows = gather(chosen, params, examples, len(self), self.chunk_size)
-        store = self.store.grown(pieces, rows, shapes)
-        self.budget.check(len(store), store.nbytes)
-        self._replace(store)
+        logits = logits or self.logits
+        chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
+        draw = (count, generator or seeded(len(self)), self.chunk_size or CHUNK_MOST)
+        examples = Drawn(data, *draw, balanced, labelled=self.outputs == "true")
+        task = task_rows(chosen, params, examples, len(self), self.chunk_size)
+        store = task.added_to(self.store, params)
+        self._replace(within(self.budget, self.when_full, store, examples.generator))
+
+    def forget(self, task: int) -> None:
+        """Forget a task, by its place in `tasks`: its directions are removed and its outputs may change again.
+
+        The tasks after it move up by one place. -1 is the last one.
+
+        Examples:
+            >>> model = nn.Linear(4, 3)
+            >>> memory = Memory(model)
+            >>> for n in (5, 2):
+            ...     memory.remember((torch.randn(n, 4), torch.zeros(n).long()))
+            >>> memory.forget(0)
+            >>> memory.tasks
+            (2,)
+        """
+        check_forgotten(task, len(self.tasks))
+        self.settle()
+        self._replace(without(self.store, range(len(self.tasks))[task]), bind=False)
 
     def protect(self, optimizer: Optimizer, every: int = 1) -> Protection:
         """From now on, let the optimizer move the weights only where remembered outputs do not change.
@@ -153,11 +187,18 @@ class Memory:
         Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
         """
         check_protectable(optimizer, every)
+        self._account()
         held = [p for group in optimizer.param_groups for p in group["params"]]
         if not self.parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
         self.settle()
-        protection = Protection(optimizer, every, self._projector_among, lambda p: p.settle_others(self._protections))
+        protection = Protection(
+            optimizer,
+            every,
+            self._projector_among,
+            lambda p: p.settle_others(self._protections),
+            stale=lambda: not self._binding.intact(),
+        )
         self._protections.append(protection)
         return protection
 
@@ -188,24 +229,27 @@ class Memory:
             >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
             {'weight': tensor([[0., 4.]])}
         """
-        check_update(update, self.model)
+        plain = plain_names(self.model)
+        check_update(update, self.parameters.named() | dict(self.model.named_parameters()))
+        self._account()
         result = {name: u.detach().clone() for name, u in update.items()}
-        protected = {name: u for name, u in result.items() if name in self.parameters}
+        protected = {plain.get(name, name): u for name, u in result.items() if plain.get(name, name) in self.parameters}
         projector = projector_of(self.store, protected)
         if projector is not None:
-            ours = [result[name] for name in projector.names]
+            ours = [protected[name] for name in projector.names]
             projector.remove(ours, [-u for u in ours])
         return result
 
     def state_dict(self) -> dict[str, Any]:
         """Everything stored, as plain values and tensors. What is pending is projected first."""
+        self._account()
         self.settle()
         return state.to_dict(self.store, state.saved_options(self))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
-        store = state.from_dict(stored, self.model)
-        self.budget.check(len(store), store.nbytes)
+        store = state.from_dict(stored, self.parameters.named())
+        store = within(self.budget, self.when_full, store, seeded(len(store)))
         self.settle()
         self._replace(store)
 
@@ -234,12 +278,22 @@ class Memory:
         self.settle()
         return {**vars(self), "_protections": []}
 
-    def _replace(self, store: Store) -> None:
+    def _replace(self, store: Store, *, bind: bool = True) -> None:
         self.store = store
+        if bind:
+            self._binding.bind(store.shapes)
         for protection in self._protections:
             protection.forget()
 
+    def _account(self) -> None:
+        """Follow what has become of the remembered parameters, or raise; see `Binding`."""
+        store = self._binding.accounted(self.store)
+        if store is not self.store:
+            self.settle()
+            self._replace(store)
+
     def _projector_among(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
+        self._account()
         params = self.parameters.among(tensors)
         projector = projector_of(self.store, params)
         return None if projector is None else (projector, [params[name] for name in projector.names])

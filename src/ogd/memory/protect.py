@@ -28,12 +28,13 @@ class Protection:
         every: int,
         projector: Callable[[Iterable[Tensor]], tuple[Projector, list[Tensor]] | None],
         before: Callable[["Protection"], None],
+        stale: Callable[[], bool] = lambda: False,
     ):
         # weak: the optimizer holds us by its hooks, and what is pending must outlive it
         self.optimizer = weakref.ref(optimizer)
         self.every = every
         self.pending = 0
-        self._make, self._before = projector, before
+        self._make, self._before, self._stale = projector, before, stale
         self.projector: Projector | None = None
         self._seen: list[Any] = []
         self._params: list[Tensor] = []
@@ -95,7 +96,7 @@ class Protection:
         # an optimizer moves whatever has a gradient, be it frozen by now
         params = [p for p in held if p.requires_grad or p.grad is not None]
         seen = [(id(p), p.dtype, p.device) for p in params]
-        if seen != self._seen:
+        if seen != self._seen or self._stale():
             self.settle()
             self._rebuild(params)
             self._seen = seen
