@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.optim import Optimizer
 
 from ogd.memory import state
 from ogd.memory.budget import Budget, BudgetExceeded
@@ -15,12 +14,15 @@ from ogd.memory.examples import draw
 from ogd.memory.gradients import CHUNK_MOST, check_model, gather
 from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
-from ogd.memory.projector import Projector, projector_of
-from ogd.memory.protect import Protection, check_protectable
+from ogd.memory.projector import projector_of
+from ogd.memory.protect import Protection
+from ogd.memory.protecting import Protecting
+from ogd.memory.statistics import Statistics
 from ogd.memory.store import Store
+from ogd.memory.watching import Watch
 
 
-class Memory:
+class Memory(Protecting):
     """Gradients of a model's outputs on finished tasks, and the protection of those outputs from training.
 
     Empty at first: it protects nothing until a task is remembered. From then on each step of a protected
@@ -51,6 +53,9 @@ class Memory:
             remembered is left out of it, and moves freely for that task if it is trained later.
         budget: the most that may be stored: a number of directions or bytes ("64MB"). More is an error.
         chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
+        statistics: "keep": from the first remembered task on, buffers that a forward pass would change (BatchNorm's
+            running statistics) stay as they are, and such layers use them in training too; "move" lets them move,
+            and remembered outputs drift with them.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Memory:
         params: Iterable[str | nn.Parameter] | None = None,
         budget: int | str | None = None,
         chunk_size: int | None = None,
+        statistics: Literal["keep", "move"] = "keep",
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
         self.model, self.outputs, self.logits = model, outputs, logits
@@ -71,11 +77,17 @@ class Memory:
         self.budget = Budget.parse(budget)
         self.parameters = Parameters(model, params)
         self.store = Store()
+        self.statistics = Statistics(model, statistics)
+        self._watch = Watch()
         self._protections: list[Protection] = []
 
     def __len__(self) -> int:
         """The number of stored directions: the rows of G."""
         return len(self.store)
+
+    def __bool__(self) -> bool:
+        """Always true: an empty memory protects as soon as a task is remembered."""
+        return True
 
     @property
     def tasks(self) -> tuple[int, ...]:
@@ -132,49 +144,19 @@ class Memory:
         check_model(self.model, params)
         shapes = {name: p.shape for name, p in params.items()}
         self.store.check_shapes(shapes)
-        self.settle()
+        self._settle_and_look()
         if generator is None:
             generator = Generator().manual_seed((torch.initial_seed() + len(self)) % 2**63)
         chosen = Chosen(self.model, self.outputs, logits or self.logits, classes)
         examples = draw(data, self.per_task, generator, self.chunk_size or CHUNK_MOST)
-        pieces, rows = gather(chosen, params, examples, len(self), self.chunk_size)
+        with self.statistics.noting() as called:
+            pieces, rows = gather(chosen, params, examples, len(self), self.chunk_size)
         store = self.store.grown(pieces, rows, shapes)
         self.budget.check(len(store), store.nbytes)
         self._replace(store)
-
-    def protect(self, optimizer: Optimizer, every: int = 1) -> Protection:
-        """From now on, let the optimizer move the weights only where remembered outputs do not change.
-
-        Each step's Δw becomes P Δw. With every=k the displacement of k steps is projected at once, which
-        costs less; in between the weights are where the optimizer put them, so call `settle` before you use
-        or replace them. Only trainable parameters of this optimizer are moved. When several protected
-        optimizers share a model, each of them alone leaves the remembered outputs as they are.
-
-        Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
-        """
-        check_protectable(optimizer, every)
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        if not self.parameters.among(held):
-            raise ValueError("optimizer holds no protected parameter: was it made for another model?")
-        self.settle()
-        protection = Protection(optimizer, every, self._projector_among, lambda p: p.settle_others(self._protections))
-        self._protections.append(protection)
-        return protection
-
-    def unprotect(self, optimizer: Optimizer | None = None) -> None:
-        """End the protection of an optimizer, or of all; what is pending is projected first."""
-        ending = [p for p in self._protections if optimizer is None or p.optimizer() is optimizer]
-        if optimizer is not None and not ending:
-            raise ValueError("this optimizer is not protected by this memory")
-        for protection in ending:
-            protection.unprotect()
-        self._protections = [p for p in self._protections if p not in ending]
-
-    def settle(self) -> None:
-        """Project what is pending where protections have every > 1."""
-        for protection in self._protections:
-            protection.settle()
-        self._protections = [p for p in self._protections if p.active]
+        self.statistics.names |= called
+        self.statistics.hold()
+        self._watch.begin(params, store.shapes)
 
     def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """P u for an update given by parameter names, for those who write their own optimizer.
@@ -199,15 +181,20 @@ class Memory:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything stored, as plain values and tensors. What is pending is projected first."""
-        self.settle()
-        return state.to_dict(self.store, state.saved_options(self))
+        self._settle_and_look()
+        stored = state.to_dict(self.store, state.saved_options(self))
+        return {**stored, "statistics": sorted(self.statistics.names)}
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
         store = state.from_dict(stored, self.model)
         self.budget.check(len(store), store.nbytes)
         self.settle()
+        self.statistics.restore(stored)
         self._replace(store)
+        self._watch.weights = {}
+        if self._protections:
+            self.statistics.hold()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the memory to a safetensors file; a file that exists is replaced when all is written."""
@@ -238,8 +225,3 @@ class Memory:
         self.store = store
         for protection in self._protections:
             protection.forget()
-
-    def _projector_among(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
-        params = self.parameters.among(tensors)
-        projector = projector_of(self.store, params)
-        return None if projector is None else (projector, [params[name] for name in projector.names])

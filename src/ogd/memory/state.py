@@ -83,6 +83,7 @@ def saved_options(memory: "Memory") -> dict[str, Any]:
         "params": memory.parameters.wanted,
         "budget": [memory.budget.directions, memory.budget.nbytes],
         "chunk_size": memory.chunk_size,
+        "statistics": memory.statistics.way,
     }
 
 
@@ -96,7 +97,8 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     if saved["outputs"] is None and given.get("outputs") is None:
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size")}
-    return {**known, "budget": Budget(*saved["budget"]), **given}
+    # files of version 0.1 do not say
+    return {**known, "budget": Budget(*saved["budget"]), "statistics": saved.get("statistics", "keep"), **given}
 
 
 def _are_options(saved: Mapping[str, Any]) -> bool:
