@@ -82,7 +82,7 @@ LAYERS = {
     "own": Scaled,
     "functional": Functional,
     "observer": Observer,
-    "fake quantize": lambda: torch.ao.quantization.FakeQuantize(),
+    "fake quantize": torch.ao.quantization.FakeQuantize,
 }
 DROPPING = {"functional", "observer", "fake quantize"}  # evaluation mode does not keep them, or they have children
 

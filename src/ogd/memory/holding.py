@@ -123,7 +123,7 @@ class Hook:
     def __init__(self, hold: Hold | None = None, moment: str = ""):
         self.hold, self.moment = hold, moment
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, module: nn.Module, *args: Any) -> Any:
         hold = self.hold
         if hold is None or hold.module() is not module:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 SHARE = 0.035  # of the time of a step; the hooks themselves take a hundredth: less than 5 % in all
 FIRST = 8  # steps before the first projection, enough to measure them
+MOST = 2000  # further from its anchor a window would unlearn more than the next one can learn again
 
 
 class Pace:
@@ -43,9 +44,10 @@ class Pace:
             self._projections.append(seconds)
 
     def choose(self, device: torch.device) -> None:
-        """Take k from what was measured."""
+        """Take k from what was measured; from one window to the next it doubles at most."""
         if self._steps and self._projections:
-            self.every = agreed(steps_between(self._steps, self._projections), device)
+            k = min(steps_between(self._steps, self._projections), 2 * self.every, MOST)
+            self.every = agreed(k, device)
 
 
 def steps_between(steps: Sequence[float] | deque[float], projections: Sequence[float] | deque[float]) -> int:

@@ -105,6 +105,8 @@ class Protection:
         """Make the projector anew at the next step: G has changed."""
         self.settle()
         self._seen = []
+        if self._pace:  # and takes another time
+            self._pace = Pace()
 
     def settle_others(self, protections: Iterable["Protection"]) -> None:
         """A window of steps must not begin on weights that another protection is about to correct."""
