@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.nn import functional
 
-from memory_models import make, train
+from memory_models import make, rows, train
 from ogd.memory import Memory
 
 
@@ -185,6 +185,20 @@ def test_a_layer_that_took_no_part_in_a_remembered_output_gathers_its_own() -> N
     memory.remember((x, y), logits=lambda m, x: m["head"](m["b"](x)))
     model["b"](x)
     assert model["b"].num_batches_tracked == 1
+
+
+@pytest.mark.parametrize("name", ["resnet", "lenet"])
+def test_a_held_model_is_remembered_as_any_other(name: str) -> None:
+    model, x, y = make(name)
+    memory = Memory(model)
+    memory.remember((x, y))
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    memory.protect(optimizer)
+    train(model, optimizer, x, y, 2)
+    memory.remember((x, y))
+    alone = Memory(copy.deepcopy(model))
+    alone.remember((x, y))
+    torch.testing.assert_close(rows(memory)[len(y) :], rows(alone))
 
 
 def test_a_table_that_stays_is_no_reason_to_leave_training_mode() -> None:

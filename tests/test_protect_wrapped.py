@@ -115,7 +115,7 @@ def test_several_as_one_have_the_room_of_one() -> None:
     displacement = torch.cat([(body_only - before)[: -len(head_before)], flat(twin) - head_before])
     torch.testing.assert_close(moved(model, before), project_dense(G, displacement), rtol=0, atol=1e-10)
     assert protection.pending == 0
-    memory.unprotect(head)
+    memory.unprotect([head, body])
     assert memory._protections == []
 
 

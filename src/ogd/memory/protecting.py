@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from ogd.memory.parameters import Parameters
 from ogd.memory.projector import Projector, projector_of
 from ogd.memory.protect import Protection, protected
-from ogd.memory.protectable import check_protectable, optimizers_in, unwrapped
+from ogd.memory.protectable import check_protectable, optimizers_in
 from ogd.memory.statistics import Statistics
 from ogd.memory.store import Store
 from ogd.memory.watching import Watch
@@ -62,11 +62,15 @@ class Protecting:
         self.statistics.hold()
         return protection
 
-    def unprotect(self, optimizer: Optimizer | None = None) -> None:
-        """End the protection of an optimizer, or of all; what is pending is projected first."""
-        inner = None if optimizer is None else unwrapped(optimizer)
-        ending = [p for p in self._protections if inner is None or p.protects(inner)]
-        if inner is not None and not ending:
+    def unprotect(self, optimizer: Optimizer | Iterable[Optimizer] | Mapping[Any, Optimizer] | None = None) -> None:
+        """End the protection of an optimizer, or of all; what is pending is projected first.
+
+        Of several that are protected as one, each ends the protection of all. Without protections, statistics that
+        were kept (`statistics="keep"`) move again.
+        """
+        inner = [] if optimizer is None else optimizers_in(optimizer)
+        ending = [p for p in self._protections if optimizer is None or any(p.protects(one) for one in inner)]
+        if optimizer is not None and not ending:
             raise ValueError("this optimizer is not protected by this memory")
         for protection in ending:
             protection.unprotect()
