@@ -7,7 +7,6 @@ from typing import Any, Literal, Self
 
 import torch  # noqa: F401  (the examples below)
 from torch import Generator, Tensor, nn
-from torch.optim import Optimizer
 
 from ogd.memory import state
 from ogd.memory.binding import Binding
@@ -18,14 +17,17 @@ from ogd.memory.gradients import CHUNK_MOST, check_model
 from ogd.memory.names import plain_names, unwrapped
 from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
-from ogd.memory.projector import Projector, projector_of
-from ogd.memory.protect import Protection, check_protectable
+from ogd.memory.projector import projector_of
+from ogd.memory.protect import Protection
+from ogd.memory.protecting import Protecting
 from ogd.memory.remembering import seeded, task_rows
 from ogd.memory.rows import within, without
+from ogd.memory.statistics import Statistics
 from ogd.memory.store import Store
+from ogd.memory.watching import Watch
 
 
-class Memory:
+class Memory(Protecting):
     """Gradients of a model's outputs on finished tasks, and the protection of those outputs from training.
 
     Empty at first: it protects nothing until a task is remembered. From then on each step of a protected
@@ -59,6 +61,9 @@ class Memory:
         when_full: what happens if a task does not fit the budget: "raise" an error, or "shrink" all tasks to shares
             as equal as can be, each a uniform draw of the examples it had.
         chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
+        statistics: "keep": from the first remembered task on, buffers that a forward pass would change (BatchNorm's
+            running statistics) stay as they are, and such layers use them in training too; "move" lets them move,
+            and remembered outputs drift with them.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Memory:
         budget: int | str | None = None,
         when_full: Literal["raise", "shrink"] = "raise",
         chunk_size: int | None = None,
+        statistics: Literal["keep", "move"] = "keep",
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
         check_full(when_full, budget)
@@ -82,11 +88,17 @@ class Memory:
         self.parameters = Parameters(model, params)
         self._binding = Binding(self.parameters)
         self.store = Store()
+        self.statistics = Statistics(model, statistics)
+        self._watch = Watch()
         self._protections: list[Protection] = []
 
     def __len__(self) -> int:
         """The number of stored directions: the rows of G."""
         return len(self.store)
+
+    def __bool__(self) -> bool:
+        """Always true: an empty memory protects as soon as a task is remembered."""
+        return True
 
     @property
     def tasks(self) -> tuple[int, ...]:
@@ -149,14 +161,18 @@ class Memory:
         self._account()
         params = self.parameters.trainable()
         check_model(self.model, params)
-        self.settle()
+        self._settle_and_look()
         logits = logits or self.logits
         chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
         draw = (count, generator or seeded(len(self)), self.chunk_size or CHUNK_MOST)
         examples = Drawn(data, *draw, balanced, labelled=self.outputs == "true")
-        task = task_rows(chosen, params, examples, len(self), self.chunk_size)
+        with self.statistics.noting() as called:
+            task = task_rows(chosen, params, examples, len(self), self.chunk_size)
         store = task.added_to(self.store, params)
         self._replace(within(self.budget, self.when_full, store, examples.generator))
+        self.statistics.names |= called
+        self.statistics.hold()
+        self._watch.begin(params, self.store.shapes)
 
     def forget(self, task: int) -> None:
         """Forget a task, by its place in `tasks`: its directions are removed and its outputs may change again.
@@ -175,47 +191,6 @@ class Memory:
         check_forgotten(task, len(self.tasks))
         self.settle()
         self._replace(without(self.store, range(len(self.tasks))[task]), bind=False)
-
-    def protect(self, optimizer: Optimizer, every: int = 1) -> Protection:
-        """From now on, let the optimizer move the weights only where remembered outputs do not change.
-
-        Each step's Δw becomes P Δw. With every=k the displacement of k steps is projected at once, which
-        costs less; in between the weights are where the optimizer put them, so call `settle` before you use
-        or replace them. Only trainable parameters of this optimizer are moved. When several protected
-        optimizers share a model, each of them alone leaves the remembered outputs as they are.
-
-        Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
-        """
-        check_protectable(optimizer, every)
-        self._account()
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        if not self.parameters.among(held):
-            raise ValueError("optimizer holds no protected parameter: was it made for another model?")
-        self.settle()
-        protection = Protection(
-            optimizer,
-            every,
-            self._projector_among,
-            lambda p: p.settle_others(self._protections),
-            stale=lambda: not self._binding.intact(),
-        )
-        self._protections.append(protection)
-        return protection
-
-    def unprotect(self, optimizer: Optimizer | None = None) -> None:
-        """End the protection of an optimizer, or of all; what is pending is projected first."""
-        ending = [p for p in self._protections if optimizer is None or p.optimizer() is optimizer]
-        if optimizer is not None and not ending:
-            raise ValueError("this optimizer is not protected by this memory")
-        for protection in ending:
-            protection.unprotect()
-        self._protections = [p for p in self._protections if p not in ending]
-
-    def settle(self) -> None:
-        """Project what is pending where protections have every > 1."""
-        for protection in self._protections:
-            protection.settle()
-        self._protections = [p for p in self._protections if p.active]
 
     def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """P u for an update given by parameter names, for those who write their own optimizer.
@@ -243,15 +218,20 @@ class Memory:
     def state_dict(self) -> dict[str, Any]:
         """Everything stored, as plain values and tensors. What is pending is projected first."""
         self._account()
-        self.settle()
-        return state.to_dict(self.store, state.saved_options(self))
+        self._settle_and_look()
+        stored = state.to_dict(self.store, state.saved_options(self))
+        return {**stored, "statistics": sorted(self.statistics.names)}
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
         store = state.from_dict(stored, self.parameters.named())
         store = within(self.budget, self.when_full, store, seeded(len(store)))
         self.settle()
+        self.statistics.restore(stored)
         self._replace(store)
+        self._watch.weights = {}
+        if self._protections:
+            self.statistics.hold()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the memory to a safetensors file; a file that exists is replaced when all is written."""
@@ -287,13 +267,10 @@ class Memory:
 
     def _account(self) -> None:
         """Follow what has become of the remembered parameters, or raise; see `Binding`."""
+        changed = not self._binding.intact()
         store = self._binding.accounted(self.store)
+        if changed:
+            self._watch.weights = {}  # to be counted from the new tensors
         if store is not self.store:
             self.settle()
             self._replace(store)
-
-    def _projector_among(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
-        self._account()
-        params = self.parameters.among(tensors)
-        projector = projector_of(self.store, params)
-        return None if projector is None else (projector, [params[name] for name in projector.names])

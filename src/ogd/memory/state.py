@@ -90,6 +90,7 @@ def saved_options(memory: "Memory") -> dict[str, Any]:
         "budget": [memory.budget.directions, memory.budget.nbytes],
         "when_full": memory.when_full,
         "chunk_size": memory.chunk_size,
+        "statistics": memory.statistics.way,
     }
 
 
@@ -103,7 +104,8 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     if saved["outputs"] is None and given.get("outputs") is None:
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size")}
-    known["when_full"] = saved.get("when_full", "raise")  # 0.1.0 knew no other
+    # files of version 0.1 say neither
+    known |= {"when_full": saved.get("when_full", "raise"), "statistics": saved.get("statistics", "keep")}
     return {**known, "budget": Budget(*saved["budget"]), **given}
 
 
