@@ -267,9 +267,9 @@ class Memory(Protecting):
 
     def _account(self) -> None:
         """Follow what has become of the remembered parameters, or raise; see `Binding`."""
-        changed = not self._binding.intact()
+        bound = self._binding.tensors
         store = self._binding.accounted(self.store)
-        if changed:
+        if self._binding.tensors is not bound:
             self._watch.weights = {}  # to be counted from the new tensors
         if store is not self.store:
             self.settle()
