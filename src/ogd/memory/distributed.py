@@ -9,16 +9,19 @@ The rows stand in the order of the ranks, task by task, so G is the same whereve
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
-from ogd.memory.examples import Chunk, length, take
+from ogd.memory.examples import Chunk, Drawn, length, take
+from ogd.memory.outputs import Chosen
 from ogd.memory.ranks import owned, streamed, together
+from ogd.memory.remembering import plain_pieces, rows_of_each
+from ogd.memory.shares import equal_shares
 from ogd.memory.store import Piece, Shapes, Store, appended
 
 Key = tuple[bytes, int]  # an example's fingerprint, and how many like it this rank has drawn before
@@ -26,25 +29,30 @@ Key = tuple[bytes, int]  # an example's fingerprint, and how many like it this r
 
 def remembered(
     store: Store,
-    examples: Iterable[Chunk],
-    count: int | None,
-    differentiate: Callable[[Iterable[Chunk]], tuple[list[Piece], int]],
-    shapes: Shapes,
-    device: torch.device,
+    chosen: Chosen,
+    params: Mapping[str, Tensor],
+    examples: Drawn,
+    chunk_size: int | None,
     sharded: bool,
-) -> tuple[Store, int]:
-    """The store and another task, to which each rank gives its share; and the bytes of all. Collective."""
+) -> Store:
+    """The store and another task, to which each rank gives its share. Collective."""
     drawn: list[Chunk] = []
-    offers = together(lambda: keys(_kept(examples, drawn)), "draw its examples")
+
+    def candidates() -> tuple[list[Key], list[int]]:
+        return keys(_kept(examples, drawn)), _labels(drawn) if examples.balanced else []
+
+    offers, labels = zip(*together(candidates, "draw its examples"), strict=True)
     if not any(offers):
         raise ValueError("data is empty on every rank: there is no example to remember")
-    mine = shares(offers, count)[dist.get_rank()]
+    given = balanced_shares(offers, labels, examples.count) if examples.balanced else shares(offers, examples.count)
+    mine = given[dist.get_rank()]
+    shapes = {name: p.shape for name, p in params.items()}
     pieces: list[Piece] = []
 
     def share() -> tuple[int, Shapes]:
         if not mine:  # fewer examples than ranks
             return 0, shapes
-        found, n = differentiate(picked(drawn, mine))
+        found, n = plain_pieces(chosen, params, picked(drawn, mine), len(store), chunk_size)
         pieces.extend(found)
         return n, shapes
 
@@ -53,15 +61,16 @@ def remembered(
         raise ValueError("the ranks hold different models, or protect different parameters: one memory must fit all")
     rows = [n for n, _ in told]
     pieces = [replace(piece, start=piece.start + sum(rows[: dist.get_rank()])) for piece in pieces]
+    each = rows_of_each(sum(rows), sum(map(len, given)))
     if not sharded:
-        store = store.grown(all_pieces(pieces, device), sum(rows), shapes)
-        return store, store.nbytes
+        device = next(iter(params.values())).device
+        return store.grown(all_pieces(pieces, device), sum(rows), shapes, each)
     if not store.sharded:
         check_alike(store)
-    store = sharded_store(store).grown(pieces, sum(rows), shapes)
-    held = together(lambda: (store.shapes, store.nbytes), "count its bytes")
-    store.shapes = {name: shape for known, _ in held for name, shape in known.items()}  # also of rows kept elsewhere
-    return store, sum(nbytes for _, nbytes in held)
+    store = sharded_store(store).grown(pieces, sum(rows), shapes, each)
+    held = together(lambda: store.shapes, "name its rows")
+    store.shapes = {name: shape for known in held for name, shape in known.items()}  # also of rows kept elsewhere
+    return store
 
 
 def keys(chunks: Iterable[Chunk]) -> list[Key]:
@@ -112,6 +121,28 @@ def shares(offers: Sequence[Sequence[Key]], count: int | None) -> list[list[int]
     return [sorted(share) for share in given]
 
 
+def balanced_shares(
+    offers: Sequence[Sequence[Key]], labels: Sequence[Sequence[int]], count: int | None
+) -> list[list[int]]:
+    """The same with as equal numbers of each label as can be, over all ranks.
+
+    Examples:
+        >>> offers = [[(b"a", 0), (b"b", 0), (b"c", 0)], [(b"d", 0)]]
+        >>> balanced_shares(offers, [[0, 0, 1], [1]], 2)
+        [[0], [0]]
+    """
+    known = sorted({label for those in labels for label in those})
+    places = [[[i for i, c in enumerate(those) if c == label] for those in labels] for label in known]
+    groups = [[[offer[i] for i in at] for offer, at in zip(offers, by_rank, strict=True)] for by_rank in places]
+    sizes = [len({key for offer in group for key in offer}) for group in groups]
+    counts = equal_shares(sizes, sum(sizes) if count is None else count)
+    given: list[list[int]] = [[] for _ in offers]
+    for group, by_rank, most in zip(groups, places, counts, strict=True):
+        for share, at, chosen in zip(given, by_rank, shares(group, most), strict=True):
+            share += [at[i] for i in chosen]
+    return [sorted(share) for share in given]
+
+
 def picked(chunks: Iterable[Chunk], rows: Sequence[int]) -> Iterator[Chunk]:
     """Some examples of a list of chunks, by their ascending numbers over all of them."""
     start = 0
@@ -134,7 +165,7 @@ def sharded_store(store: Store) -> Store:
         return store
     n, r, N = len(store), dist.get_rank(), dist.get_world_size()
     parts = [piece.between(n * r // N, n * (r + 1) // N) for piece in store.pieces]
-    shard = Store([owned(piece) for piece in parts if piece.block.n], store.tasks, store.shapes, sharded=True)
+    shard = Store([owned(piece) for piece in parts if piece.block.n], store.tasks, store.shapes, store.each, True)
     shard.grams = dict(store.grams)
     return shard
 
@@ -144,7 +175,12 @@ def whole_store(store: Store) -> Store:
     if not store.sharded:
         return store
     device = store.pieces[0].block.device if store.pieces else torch.device("cpu")
-    return Store(all_pieces(store.pieces, device), store.tasks, store.shapes)
+    return Store(all_pieces(store.pieces, device), store.tasks, store.shapes, store.each)
+
+
+def common(generator: Generator) -> Generator:
+    """One that draws what rank 0's would: ranks with parts of different sizes have drawn differently. Collective."""
+    return Generator().set_state(together(generator.get_state, "tell its random state")[0])
 
 
 def digest(store: Store) -> bytes:
@@ -155,7 +191,7 @@ def digest(store: Store) -> bytes:
         (True, False)
     """
     shapes = sorted((name, tuple(shape)) for name, shape in store.shapes.items())
-    parts = [repr((store.tasks, shapes, store.sharded)).encode()]
+    parts = [repr((store.tasks, store.each, shapes, store.sharded)).encode()]
     for piece in () if store.sharded else store.pieces:
         parts.append(repr((piece.names, piece.start)).encode())
         parts += [_hashed(_bytes(t)) for _, t in sorted(piece.block.tensors().items())]
@@ -183,6 +219,10 @@ def _kept(examples: Iterable[Chunk], into: list[Chunk]) -> Iterator[Chunk]:
     for chunk in examples:
         into.append(chunk)
         yield chunk
+
+
+def _labels(chunks: Iterable[Chunk]) -> list[int]:
+    return [int(label) for _, y in chunks for label in y]
 
 
 def _bytes(t: Tensor) -> bytes:

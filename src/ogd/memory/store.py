@@ -117,10 +117,12 @@ class Store:
         pieces: Iterable[Piece] = (),
         tasks: Iterable[int] = (),
         shapes: Shapes | None = None,
+        each: Iterable[int] | None = None,
         sharded: bool = False,
     ):
         self.pieces, self.sharded = list(pieces), sharded
         self.tasks = tuple(tasks)  # rows of each task
+        self.each = tuple([1] * len(self.tasks) if each is None else each)  # of these, rows of each example
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
 
@@ -140,12 +142,12 @@ class Store:
         """The number of independent rows; in a stack that of the run which has most."""
         return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
 
-    def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes) -> "Store":
-        """This store and another task; K of the old rows is kept."""
+    def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes, each: int = 1) -> "Store":
+        """This store and another task, with `each` rows per example; K of the old rows is kept."""
         self.check_shapes(shapes)
         pieces = appended(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
-        store = Store(pieces, (*self.tasks, rows), self.shapes | stored, self.sharded)
+        store = Store(pieces, (*self.tasks, rows), self.shapes | stored, (*self.each, each), self.sharded)
         store.grams = dict(self.grams)
         return store
 
@@ -183,5 +185,6 @@ class Store:
             if self.shapes.get(name, shape) != shape:
                 raise ValueError(
                     f"parameter {name!r} has shape {tuple(shape)}, its stored gradients "
-                    f"{tuple(self.shapes[name])}: give a layer that grows a new name, or start a new Memory"
+                    f"{tuple(self.shapes[name])}: only the outputs of a layer may grow (its first axis); give another "
+                    "layer another name, or forget the tasks and remember them again"
                 )
