@@ -1,5 +1,6 @@
 """What all integrations share: a memory that is made when its model is known, and protects while a task is trained."""
 
+import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ class Guard:
 
     def of(self, model: nn.Module) -> Memory:
         """The memory of this model, restored if a state was loaded before."""
-        memory = self.memory or Memory(model, **self.options)
+        memory = Memory(model, **self.options) if self.memory is None else self.memory
         if all(module is not memory.model for module in model.modules()):
             raise ValueError(
                 f"the memory is of another {type(memory.model).__name__} than the {type(model).__name__} in training: "
@@ -77,8 +78,8 @@ class Guard:
     def __getstate__(self) -> dict[str, Any]:
         """For frameworks that pickle their plugins: the memory as its options and its state, without the model."""
         options, memory = self.options, self.memory
-        if memory is not None:
-            names = ("per_task", "outputs", "logits", "budget", "chunk_size")
+        if memory is not None and not options:
+            names = [name for name in inspect.signature(Memory).parameters if hasattr(memory, name) and name != "model"]
             options = {**{name: getattr(memory, name) for name in names}, "params": memory.parameters.wanted}
         stored = self.state_dict() or None
         return {**vars(self), "memory": None, "options": options, "_stored": stored, "_protections": []}

@@ -74,6 +74,9 @@ class OGD(Callback):
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._done = False
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.guard.of(pl_module)
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._done = False
         self.guard.begin(pl_module, trainer.optimizers)
