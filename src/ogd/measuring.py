@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
 
-from ogd.memory.examples import draw
+from ogd.memory.examples import as_pair, draw
 from ogd.memory.outputs import Logits
 from ogd.memory.preserving import preserving
 
@@ -146,16 +147,15 @@ def _score(
     p = next(model.parameters(), None)
     total = weight = 0.0
     count = 0
-    for batch in draw(data, None, Generator(), BATCH):
-        x, y = pytree.tree_map(lambda t: t.to(p.device) if isinstance(t, Tensor) and p is not None else t, batch)
-        x, y, named = _parts(x, y)
+    for batch in map(as_pair, data) if isinstance(data, DataLoader) else draw(data, None, Generator(), BATCH):
+        x, y, named = _parts(*batch)
+        x, y = pytree.tree_map(lambda t: t.to(p.device) if isinstance(t, Tensor) and p is not None else t, (x, y))
         measure = measure or ("accuracy" if _are_classes(y) else "loss")
         B = len(y) if isinstance(y, Tensor) else len(pytree.tree_leaves(x)[0])
         if measure == "loss" and named and logits is None and y is not None:
             value, n = _own_loss(model(**x, labels=y)), int((y != IGNORED).sum())
         else:
-            z = _logits(model, x, named) if logits is None else logits(model, x)
-            each = _each(z, y, measure, name)
+            each = _each(_logits(model, x, named, logits), y, measure, name)
             value, n = each.mean(), len(each)
         total, weight, count = total + (float(value) * n if n else 0.0), weight + n, count + B
     if not weight:
@@ -173,11 +173,15 @@ def _parts(x: Any, y: Any) -> tuple[Any, Any, bool]:
     return x, y, False
 
 
-def _logits(model: nn.Module, x: Any, named: bool) -> Tensor:
-    z = model(**x) if named else model(x)
+def _logits(model: nn.Module, x: Any, named: bool, logits: Logits | None) -> Tensor:
+    if logits is not None:
+        z: Any = logits(model, x)
+    else:
+        z = model(**x) if named else model(x)
     z = getattr(z, "logits", z)
     if not isinstance(z, Tensor):
-        raise TypeError(f"the model returned {type(z).__name__}: give logits=, a function (model, x) → tensor")
+        whose = "the model" if logits is None else "logits"
+        raise TypeError(f"{whose} returned {type(z).__name__}: give logits=, a function (model, x) → tensor")
     return z
 
 

@@ -17,7 +17,9 @@ def forbidden(state: Mapping[str, Any], model: nn.Module, before: Mapping[str, T
     """The share of Δw, since `before`, that a memory of this state would have removed: |Δw − P Δw| / |Δw|."""
     memory = ogd.Memory(model)
     memory.load_state_dict(state)
-    delta = {name: p.detach() - before[name] for name, p in model.named_parameters() if p.requires_grad and name in before}
+    delta = {
+        name: p.detach() - before[name] for name, p in model.named_parameters() if p.requires_grad and name in before
+    }
     allowed = memory.project(delta)
     size = torch.cat([d.flatten() for d in delta.values()]).norm()
     assert size > 0, "nothing was trained"

@@ -4,11 +4,11 @@ import importlib
 
 import pytest
 import torch
+from drift import forbidden, weights
 from torch import nn
 from torch.utils.data import TensorDataset
 
 import ogd
-from drift import forbidden, weights
 
 avalanche = pytest.importorskip("avalanche", reason="Avalanche is not installed: pip install 'ogd[avalanche]'")
 from avalanche.benchmarks import nc_benchmark  # noqa: E402

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from drift import forbidden, weights
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import ogd
-from drift import forbidden, weights
 
 lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed: pip install 'ogd[lightning]'")
 from ogd.integrations.lightning import OGD  # noqa: E402

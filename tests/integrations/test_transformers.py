@@ -1,13 +1,13 @@
-"""Hugging Face's own Trainer, Accelerate and peft: only where the first task stays, and the same after a checkpoint."""
+"""Hugging Face's own Trainer, Accelerate and peft: the first task stays, and checkpoints bring the memory back."""
 
 import shutil
 
 import pytest
 import torch
+from drift import forbidden, weights
 from safetensors.torch import load_file
 
 import ogd
-from drift import forbidden, weights
 
 HF = "is not installed: pip install 'ogd[hf]'"
 transformers = pytest.importorskip("transformers", reason=f"transformers {HF}")
@@ -42,7 +42,9 @@ def task(seed, n=24):
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(30, (n, 6), generator=generator)
     labels = (words.float() @ torch.randn(6, generator=generator) > 0).long()
-    return [{"input_ids": x, "attention_mask": torch.ones_like(x), "labels": y} for x, y in zip(words, labels)]  # noqa: B905
+    return [
+        {"input_ids": x, "attention_mask": torch.ones_like(x), "labels": y} for x, y in zip(words, labels, strict=True)
+    ]
 
 
 def text(seed):
@@ -86,7 +88,10 @@ def test_a_checkpoint_inside_a_task_goes_on_as_without_a_break(tmp_path, make):
     train(model, callback, A, tmp_path / "a", save_strategy="steps", save_steps=STEPS)
     state, before = callback.memory.state_dict(), weights(model)
     train(model, callback, B, tmp_path / "b", save_strategy="steps", save_steps=4)
-    for resumed, folder in [(OGDCallback(per_task=8, every=5), tmp_path / "b"), (OGDCallback(per_task=8, every=5), tmp_path / "c")]:
+    for resumed, folder in [
+        (OGDCallback(per_task=8, every=5), tmp_path / "b"),
+        (OGDCallback(per_task=8, every=5), tmp_path / "c"),
+    ]:
         checkpoint = folder / "checkpoint-8"
         if folder.name == "c":
             shutil.copytree(tmp_path / "b" / "checkpoint-8", tmp_path / "moved")
@@ -117,7 +122,9 @@ def test_the_next_task_in_another_process(tmp_path):
 
 def test_a_checkpoint_without_a_memory_is_told_of(tmp_path):
     train(bert(), None, A, tmp_path, save_strategy="steps", save_steps=4)
-    with pytest.raises(FileNotFoundError, match=r"goes on from step 4, but there is no memory .*callback.restore\(folder"):
+    with pytest.raises(
+        FileNotFoundError, match=r"goes on from step 4, but there is no memory .*callback.restore\(folder"
+    ):
         train(bert(), OGDCallback(), A, tmp_path, resume=str(tmp_path / "checkpoint-4"))
 
 
