@@ -237,6 +237,8 @@ def show() -> None:
     print(f"| {' | '.join([*heads, 'task 2: plain, protected'])} |")
     print("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: |")
     for name, (title, _, data, lines, saved) in ROWS.items():
+        if name not in record["frameworks"]:
+            continue
         found = record["frameworks"][name]
         digits = 2 if data == "text" else 1
         scale, unit = (1, " nats") if data == "text" else (100, " %")

@@ -29,7 +29,7 @@ class OGDCallback(TrainerCallback):
     `save_strategy` is "no"; `OGDCallback.load(folder, model)` takes it from there to another process.
 
     Examples:
-        >>> import tempfile
+        >>> import tempfile, torch
         >>> from transformers import BertConfig, BertForSequenceClassification, Trainer
         >>> sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
         >>> model = BertForSequenceClassification(BertConfig(vocab_size=20, **sizes))
@@ -135,6 +135,7 @@ def next_tokens(z: Tensor, y: Tensor) -> Tensor:
     """For `outputs=` of a causal language model: the mean log-probability of a sequence's true next tokens, (B,).
 
     Examples:
+        >>> import torch
         >>> z, y = torch.zeros(2, 3, 4), torch.tensor([[0, 1, 2], [0, 3, -100]])
         >>> next_tokens(z, y).exp()
         tensor([0.2500, 0.2500])
