@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from ogd.memory.examples import as_pair, draw
+from ogd.memory.batches import as_pair
+from ogd.memory.examples import Drawn
 from ogd.memory.outputs import Logits
 from ogd.memory.preserving import preserving
 
@@ -147,8 +148,9 @@ def _score(
     p = next(model.parameters(), None)
     total = weight = 0.0
     count = 0
-    for batch in map(as_pair, data) if isinstance(data, DataLoader) else draw(data, None, Generator(), BATCH):
-        x, y, named = _parts(*batch)
+    for batch in map(as_pair, data) if isinstance(data, DataLoader) else Drawn(data, None, Generator(), BATCH):
+        x, y = batch
+        named = isinstance(x, Mapping)  # the model's arguments, as Hugging Face's batches have them
         x, y = pytree.tree_map(lambda t: t.to(p.device) if isinstance(t, Tensor) and p is not None else t, (x, y))
         measure = measure or ("accuracy" if _are_classes(y) else "loss")
         B = len(y) if isinstance(y, Tensor) else len(pytree.tree_leaves(x)[0])
@@ -162,15 +164,6 @@ def _score(
         raise ValueError(f"sets: {name!r} is empty: there is no example to measure")
     assert measure is not None
     return measure, total / weight, count
-
-
-def _parts(x: Any, y: Any) -> tuple[Any, Any, bool]:
-    """Inputs and labels, and whether the inputs are named arguments; `draw` gives (batch, None) where it is no pair."""
-    if y is None and isinstance(x, Mapping):
-        return {key: value for key, value in x.items() if key != "labels"}, x.get("labels"), True
-    if y is None and isinstance(x, tuple | list) and len(x) == 3:
-        return x[0], x[1], False
-    return x, y, False
 
 
 def _logits(model: nn.Module, x: Any, named: bool, logits: Logits | None) -> Tensor:

@@ -80,6 +80,7 @@ class Guard:
         options, memory = self.options, self.memory
         if memory is not None and not options:
             names = [name for name in inspect.signature(Memory).parameters if hasattr(memory, name) and name != "model"]
-            options = {**{name: getattr(memory, name) for name in names}, "params": memory.parameters.wanted}
+            options = {name: getattr(memory, name) for name in names}
+            options |= {"params": memory.parameters.wanted, "statistics": memory.statistics.way}
         stored = self.state_dict() or None
         return {**vars(self), "memory": None, "options": options, "_stored": stored, "_protections": []}
