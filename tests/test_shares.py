@@ -5,7 +5,7 @@ import torch
 
 from memory_models import make
 from ogd.memory import Memory
-from ogd.memory.distributed import digest, keys, shares
+from ogd.memory.distributed import balanced_shares, digest, keys, shares
 from ogd.memory.store import Store
 
 
@@ -32,6 +32,19 @@ def test_a_rank_gives_a_uniform_draw_of_its_part() -> None:
             assert len(share) == count / 2
             assert abs(sum(share) / len(share) - 74.5) < 30 / len(share) ** 0.5 * 3
             assert len(share) < 100 or abs(sum(share) / len(share) - 74.5) < 5
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_balanced_shares_are_even_among_labels_and_ranks(copies: bool) -> None:
+    labels = [i % 30 if i < 60 else 0 for i in range(90)]
+    everything = keys([(torch.arange(90.0)[:, None], torch.tensor(labels))])
+    parts = [slice(None)] * 3 if copies else [slice(r, None, 3) for r in range(3)]
+    offers, those = [everything[part] for part in parts], [labels[part] for part in parts]
+    given = balanced_shares(offers, those, 30)
+    chosen = [(offers[r][i], those[r][i]) for r, share in enumerate(given) for i in share]
+    assert sorted(label for _, label in chosen) == list(range(30))
+    assert len(set(chosen)) == 30
+    assert all(share == sorted(share) and len(share) == 10 for share in given)
 
 
 def test_keys_tell_examples_apart_whatever_they_are() -> None:

@@ -138,8 +138,11 @@ def balanced_shares(
     counts = equal_shares(sizes, sum(sizes) if count is None else count)
     given: list[list[int]] = [[] for _ in offers]
     for group, by_rank, most in zip(groups, places, counts, strict=True):
-        for share, at, chosen in zip(given, by_rank, shares(group, most), strict=True):
-            share += [at[i] for i in chosen]
+        first = sum(map(len, given)) % len(offers)  # whose turn it is to give: else rank 0 would begin with each label
+        dealt = shares([*group[first:], *group[:first]], most)
+        for turn, chosen in enumerate(dealt):
+            r = (first + turn) % len(offers)
+            given[r] += [by_rank[r][i] for i in chosen]
     return [sorted(share) for share in given]
 
 
