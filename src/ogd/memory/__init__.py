@@ -6,6 +6,7 @@ from ogd.memory.gradients import output_gradients
 from ogd.memory.layers import register_layer
 from ogd.memory.memory import Memory
 from ogd.memory.protect import Protection
+from ogd.memory.sparse import Sparse
 from ogd.memory.stacking import stacked
 from ogd.memory.store import Piece
 
@@ -17,6 +18,7 @@ __all__ = [
     "Memory",
     "Piece",
     "Protection",
+    "Sparse",
     "output_gradients",
     "register_layer",
     "stacked",

@@ -39,6 +39,10 @@ class Piece:
         skip = min(max(row - self.start, 0), self.block.n)
         return replace(self, block=self.block[skip : self.block.n], start=self.start + skip)
 
+    def until(self, row: int) -> "Piece":
+        """The rows of this piece before `row` of G."""
+        return replace(self, block=self.block[0 : min(row - self.start, self.block.n)])
+
     def gram(self, other: "Piece") -> Tensor | None:
         """The inner products of these rows with those, (..., n, m); None if they have no parameter in common."""
         if self.names == other.names:
@@ -69,17 +73,19 @@ def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
 
 
 def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
-    """K for all n rows of G from the K of the first ones: only the new rows are computed."""
+    """K for all n rows of G from the K of the first ones: only the new rows are computed, and half of their square."""
     old = K.shape[-1]
     rows = K.new_zeros(*K.shape[:-2], n - old, n)  # (..., new, n)
-    for piece in pieces:
-        if piece.stop <= old:
-            continue
-        new = piece.since(old)
-        for other in pieces:
-            overlap = new.gram(other)
+    before = [piece.until(old) for piece in pieces if piece.start < old]
+    new = [piece.since(old) for piece in pieces if piece.stop > old]
+    for i, piece in enumerate(new):
+        mine = slice(piece.start - old, piece.stop - old)
+        for other in before + new[i:]:
+            overlap = piece.gram(other)
             if overlap is not None:
-                rows[..., new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
+                rows[..., mine, other.start : other.stop] += overlap.to(K.device)
+                if other.start >= old and other is not piece:
+                    rows[..., other.start - old : other.stop - old, piece.start : piece.stop] += overlap.mT.to(K.device)
     return extend(K, rows[..., :old], rows[..., old:])
 
 
