@@ -77,9 +77,9 @@ def test_split_slice_and_join_keep_the_rows(kind: str) -> None:
     G = block.rows(0, 6)
     torch.testing.assert_close(torch.cat([part.rows(0, 6) for part in block.split()], -1), G)
     torch.testing.assert_close(block[2:5].rows(0, 3), G[2:5])
-    joined = block.joined(more)
-    assert joined is not None
-    torch.testing.assert_close(joined.rows(0, 8), torch.cat([G, more.rows(0, 2)]))
+    assert block.fits(more)
+    joined = block.joined(more, more)
+    torch.testing.assert_close(joined.rows(0, 10), torch.cat([G, more.rows(0, 2), more.rows(0, 2)]))
 
 
 def test_blocks_of_different_kinds_do_not_join_but_have_a_gram() -> None:
@@ -87,7 +87,7 @@ def test_blocks_of_different_kinds_do_not_join_but_have_a_gram() -> None:
     dense, table = Dense(torch.randn(2, 20, dtype=torch.float64)), sparse(3, 2, ())
     for one in (long, short, dense, table):
         for other in (long, short, dense, table):
-            assert (one.joined(other) is None) == (one is not other)
+            assert one.fits(other) == (one is other)
             torch.testing.assert_close(one.gram(other), one.rows(0, one.n) @ other.rows(0, other.n).mT)
 
 

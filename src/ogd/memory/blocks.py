@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory.gram import by_parts, of_products
-from ogd.memory.sparse import Sparse
+from ogd.memory.sparse import Sparse, alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,13 +127,15 @@ class Factored:
         delta = self.D if self.T == 1 else torch.unflatten(self.D, -2, (self.n, self.T)).sum(-2)
         return (weight, Dense(delta)) if self.bias else (weight,)
 
-    def joined(self, other: "Block") -> "Factored | None":
-        """These rows and the other's in one block, or None where they do not fit together."""
-        if not isinstance(other, Factored) or not _alike(self.A, other.A):
-            return None
-        if (self.bias, self.T, self.out_first) != (other.bias, other.T, other.out_first):
-            return None
-        return replace(self, A=torch.cat([self.A, other.A], -2), D=torch.cat([self.D, other.D], -2))
+    def fits(self, other: "Block") -> bool:
+        """Whether the other's rows can follow these in one block."""
+        same = isinstance(other, Factored) and alike(self.A, other.A) and alike(self.D, other.D)
+        return same and (self.bias, self.T, self.out_first) == (other.bias, other.T, other.out_first)  # type: ignore[union-attr]
+
+    def joined(self, *others: "Block") -> Self:
+        """These rows and those of others that fit, in one block."""
+        every = [block.tensors() for block in (self, *others)]
+        return replace(self, A=torch.cat([t["A"] for t in every], -2), D=torch.cat([t["D"] for t in every], -2))
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         return replace(self, A=self.A.to(device, dtype), D=self.D.to(device, dtype))
@@ -217,11 +219,11 @@ class Dense:
     def split(self) -> tuple["Block", ...]:
         return (self,)
 
-    def joined(self, other: "Block") -> "Dense | None":
-        """These rows and the other's in one block, or None where they do not fit together."""
-        if not isinstance(other, Dense) or not _alike(self.G, other.G):
-            return None
-        return Dense(torch.cat([self.G, other.G], -2))
+    def fits(self, other: "Block") -> bool:
+        return isinstance(other, Dense) and alike(self.G, other.G)
+
+    def joined(self, *others: "Block") -> Self:
+        return replace(self, G=torch.cat([block.tensors()["G"] for block in (self, *others)], -2))
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         return replace(self, G=self.G.to(device, dtype))
@@ -236,8 +238,3 @@ Block: TypeAlias = Factored | Dense | Sparse
 def _add(params: Sequence[Tensor], update: Sequence[Tensor]) -> None:
     for p, u in zip(params, update, strict=True):
         p.add_(u.reshape(p.shape))
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    same_axes = one.shape[:-2] == other.shape[:-2] and one.shape[-1] == other.shape[-1]
-    return same_axes and one.dtype == other.dtype and one.device == other.device

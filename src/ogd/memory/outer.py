@@ -12,12 +12,13 @@ def outer_pieces(names: Sequence[str], A: Tensor, D: Tensor, out_first: bool) ->
     """Pieces of a weight, and of a bias if two names are given, from A (k, B, T, in) and D (k, B, T, out)."""
     T, into, out = A.shape[2], A.shape[3], D.shape[3]
     bias = len(names) == 2
-    A, D = (by_rows(F).flatten(0, 1).contiguous() for F in (A, D))  # (B·k·T, ·)
-    block = Factored(A, D, bias=bias, T=T, out_first=out_first)
+    A, D = by_rows(A), by_rows(D)  # (B·k, T, ·)
     if T * (into + out) < into * out + bias * out:
-        return [Piece(tuple(names), block)]
-    parts = zip(names, block.split(), strict=True)
-    return [Piece((name,), Dense(part.rows(0, block.n).to(D.dtype))) for name, part in parts]
+        A, D = (F.flatten(0, 1).contiguous() for F in (A, D))
+        return [Piece(tuple(names), Factored(A, D, bias=bias, T=T, out_first=out_first))]
+    G = (D.mT @ A if out_first else A.mT @ D).flatten(1)
+    parts = zip(names, (G, D.sum(1)), strict=False)
+    return [Piece((name,), Dense(part)) for name, part in parts]
 
 
 def by_rows(t: Tensor) -> Tensor:

@@ -105,15 +105,13 @@ class Sparse:
     def split(self) -> tuple["Block", ...]:
         return (self,)
 
-    def joined(self, other: "Block") -> "Sparse | None":
-        """These rows and the other's in one block, or None where they do not fit together."""
-        if not isinstance(other, Sparse) or (self.V, self.T, self.lead) != (other.V, other.T, other.lead):
-            return None
-        if self.grain != other.grain or self.D.dtype != other.D.dtype or self.device != other.device:
-            return None
-        return replace(
-            self, index=torch.cat([self.index, other.index], -1), D=torch.cat([self.D, other.D], -2)
-        )
+    def fits(self, other: "Block") -> bool:
+        return isinstance(other, Sparse) and (self.V, self.T) == (other.V, other.T) and alike(self.D, other.D)
+
+    def joined(self, *others: "Block") -> Self:
+        every = [block.tensors() for block in (self, *others)]
+        index = torch.cat([t["index"] for t in every], -1)
+        return replace(self, index=index, D=torch.cat([t["D"] for t in every], -2))
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         return replace(self, index=self.index.to(device), D=self.D.to(device, dtype))
@@ -130,6 +128,12 @@ class Sparse:
     def _runs(self) -> list["Sparse"]:
         pairs = zip(self.index.flatten(0, -2), self.D.flatten(0, -3), strict=True)
         return [replace(self, index=index, D=D) for index, D in pairs]
+
+
+def alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors can be joined along their rows."""
+    same_axes = one.shape[:-2] == other.shape[:-2] and one.shape[-1] == other.shape[-1]
+    return same_axes and one.dtype == other.dtype and one.device == other.device
 
 
 def _merged(block: Sparse) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,6 +10,7 @@ from torch import Tensor
 from ogd.memory.blocks import Block
 from ogd.memory.pseudo_inverse import cutoff, extend, rank
 
+LARGE = 2**28  # bytes
 Shapes = Mapping[str, torch.Size]
 
 
@@ -56,20 +57,30 @@ class Piece:
 
 
 def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
-    """The pieces and new ones at the end, joined to the last of the same parameters if they continue it."""
-    result = list(pieces)
-    last = {piece.names: i for i, piece in enumerate(result)}
-    for piece in new:
+    """The pieces and new ones at the end, joined to the last of the same parameters if they continue it.
+
+    All are joined at once, and blocks of a single model that would be larger than `LARGE` are left apart: to copy
+    them would take their size again.
+    """
+    groups: list[list[Piece]] = []
+    last: dict[tuple[str, ...], int] = {}
+    for piece in (*pieces, *new):
         i = last.get(piece.names)
-        joined = None
-        if i is not None and result[i].stop == piece.start:
-            joined = result[i].block.joined(piece.block)
-        if i is not None and joined is not None:
-            result[i] = replace(result[i], block=joined)
+        if i is not None and _continues(groups[i], piece):
+            groups[i].append(piece)
         else:
-            last[piece.names] = len(result)
-            result.append(piece)
-    return result
+            last[piece.names] = len(groups)
+            groups.append([piece])
+    return [
+        first if not more else replace(first, block=first.block.joined(*(piece.block for piece in more)))
+        for first, *more in groups
+    ]
+
+
+def _continues(group: list[Piece], piece: Piece) -> bool:
+    size = sum(member.block.nbytes for member in (*group, piece))
+    small = size <= LARGE or bool(piece.block.lead)
+    return small and group[-1].stop == piece.start and group[0].block.fits(piece.block)
 
 
 def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
