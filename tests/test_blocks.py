@@ -51,6 +51,7 @@ def test_gram_overlap_and_combine_are_those_of_the_rows(kind: str, lead: tuple[i
     update = update_of(block, lead)
     c = torch.randn(*lead, 6, dtype=torch.float64)
     torch.testing.assert_close(block.gram(other), G @ H.mT)
+    torch.testing.assert_close(block.squares(), G.square().sum(-1))
     torch.testing.assert_close(block.overlap(update), (G @ flat(update, lead).unsqueeze(-1)).squeeze(-1))
     combined = (c.unsqueeze(-2) @ G).squeeze(-2)
     torch.testing.assert_close(flat(list(block.combine(c)), lead), combined)

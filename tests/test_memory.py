@@ -133,7 +133,7 @@ def test_the_rank_is_computed_once_per_task(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(2):
         memory.remember((x, y))
         assert [memory.rank, memory.rank] == [6, 6]
-    assert computed == [6, 12]
+    assert computed == [12]  # that the first six are independent their Cholesky factors show
 
 
 def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:
@@ -199,6 +199,7 @@ def degenerate(kind: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     return model, x, y
 
 
+@pytest.mark.filterwarnings("ignore:.*of an update is left")  # where nothing may move any more
 @pytest.mark.parametrize("kind", ["duplicates", "dead ReLU", "more directions than parameters", "one example"])
 def test_degenerate_gradients_are_harmless(kind: str) -> None:
     model, x, y = degenerate(kind)

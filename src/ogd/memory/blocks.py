@@ -17,7 +17,7 @@ from typing import Self, TypeAlias
 import torch
 from torch import Tensor
 
-from ogd.memory.gram import by_parts, of_products
+from ogd.memory.gram import by_parts, of_products, squares
 from ogd.memory.sparse import Sparse, alike
 
 
@@ -72,6 +72,12 @@ class Factored:
 
     def gram(self, other: "Block") -> Tensor:
         return of_products(self, other) if isinstance(other, Factored) else by_parts(self, other)
+
+    def squares(self) -> Tensor:
+        """|g_i|² of every row, (..., n)."""
+        if self.T > 1:
+            return sum((squares(part) for part in self.split()), torch.zeros((), dtype=torch.float64))
+        return (self.A.double().square().sum(-1) + self.bias) * self.D.double().square().sum(-1)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         Y = self._matrix(update[0].to(self.A.dtype)) @ self.A.mT  # (..., out, n·T)
@@ -187,6 +193,9 @@ class Dense:
 
     def gram(self, other: "Block") -> Tensor:
         return by_parts(self, other)
+
+    def squares(self) -> Tensor:
+        return squares(self)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         (u,) = update

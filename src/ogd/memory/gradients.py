@@ -6,6 +6,7 @@ several times, or in a way that is not known, is differentiated example by examp
 cannot).
 """
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ogd.memory.blocks import Dense
+from ogd.memory.blocks import Block, Dense
 from ogd.memory.calls import watching
 from ogd.memory.checks import check_options, check_task
 from ogd.memory.examples import Chunk, length, take
@@ -23,6 +24,7 @@ from ogd.memory.per_example import CHUNK_BYTES, per_example
 from ogd.memory.preserving import preserving
 from ogd.memory.reading import read, sources
 from ogd.memory.store import Piece, appended
+from ogd.memory.work import say
 
 Params = Mapping[str, Tensor]
 CHUNK_MOST = 256
@@ -57,9 +59,15 @@ def output_gradients(
 
 
 def gather(
-    chosen: Chosen, params: Params, batches: Iterable[Chunk], start: int, chunk_size: int | None
+    chosen: Chosen,
+    params: Params,
+    batches: Iterable[Chunk],
+    start: int,
+    chunk_size: int | None,
+    dtype: torch.dtype | None = None,
+    expected: int | None = None,
 ) -> tuple[list[Piece], int]:
-    """The pieces of G for a task whose rows begin at `start`, and their number."""
+    """The pieces of G for a task whose rows begin at `start`, and their number; about `expected` examples come."""
     device = next(iter(params.values())).device
     pieces: list[Piece] = []
     n = start
@@ -72,8 +80,11 @@ def gather(
                 continue
             chunk_size = chunk_size or fitting(chosen, *take((x, y), slice(0, 1)))
             for i in range(0, B, chunk_size):
+                began = time.perf_counter()
                 found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
-                pieces += [Piece(piece.names, piece.block, n) for piece in found]
+                pieces += [Piece(piece.names, stored_as(piece.block, dtype), n) for piece in found]
+                if n == start and expected is not None:
+                    _say(expected, min(chunk_size, B - i), time.perf_counter() - began, pieces)
                 n += rows
     if n == start:
         raise ValueError("data is empty: there is no example to remember")
@@ -97,11 +108,32 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     covered = {name for piece in pieces for name in piece.names}
     rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
     if rest:
+        chosen.slow |= {
+            name: "it is used in a way that is not known" if uses[id(p)] == 1 else f"it is used {uses[id(p)]} times"
+            for name, p in rest.items()
+        }
         pieces += [Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()]
     if not pieces:
         raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
     place = {name: i for i, name in enumerate(params)}
     return sorted(pieces, key=lambda piece: place[piece.names[0]]), f.numel()
+
+
+def _say(expected: int, done: int, seconds: float, pieces: Sequence[Piece]) -> None:
+    """What remembering will take, by its first chunk; one of less than three seconds tells nothing about time."""
+    nbytes = sum(piece.block.nbytes for piece in pieces)
+    times = expected / done
+    say(f"remembering up to {expected:,} examples", times * seconds if seconds > 3 else 0, times * nbytes)
+
+
+def check_dtype(dtype: object) -> None:
+    """Whether gradients can be stored so."""
+    if dtype is not None and dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        raise TypeError(f"dtype must be None or a floating-point type such as torch.bfloat16, not {dtype!r}")
+
+
+def stored_as(block: Block, dtype: torch.dtype | None) -> Block:
+    return block if dtype is None else block.to(block.device, dtype)
 
 
 def fitting(chosen: Chosen, x: Any, y: Any) -> int:

@@ -51,12 +51,22 @@ def columns_cost(one: "Block", other: "Block") -> int:
     return one.width * (one.n * one.T + other.n * other.T + one.n * other.n)
 
 
+def gram_cost(block: "Block", n: int, m: int) -> float:
+    """Roughly the multiplications of a gram of n rows with m rows like this block's."""
+    widths = [t.shape[-1] for key, t in block.tensors().items() if key != "index"]
+    columns = block.width * (n * m / 2 + (n + m) * block.T)
+    pairs = n * m * block.T**2 * sum(widths) / 2
+    return min(pairs, columns) if len(block.tensors()) == 2 and "index" not in block.tensors() else columns / 8
+
+
 def by_pairs(one: "Factored", other: "Factored") -> Tensor:
     """K_ij = Σ_ts (A_it · A'_js + 1) (D_it · D'_js)."""
-    if one.T == other.T == 1:
+    if one.T == other.T == 1 and (one is not other or one.lead or one.n < 8 * TILE):
         return _products(one, other)
     lead = max(one.lead.numel(), 1)
     step = max(int((CHUNK / lead) ** 0.5 / max(one.T, other.T)), 1)
+    if one is other:
+        step = min(step, max(TILE, -(-one.n // 8)))
     K = one.A.new_zeros(*one.lead, one.n, other.n, dtype=torch.float64)
     for i in range(0, one.n, step):
         rows = one[i : min(i + step, one.n)]
@@ -91,6 +101,15 @@ def by_columns(one: "Block", other: "Block") -> Tensor:
         else:
             K += R @ other.columns(start, stop).mT
     return K
+
+
+def squares(block: "Block") -> Tensor:
+    """|g_i|² of every row, (..., n), by the columns."""
+    total = block.rows(0, 0).new_zeros(*block.lead, block.n)
+    step = max(CHUNK // max(block.lead.numel() * block.n, 1) // block.grain, 1) * block.grain
+    for start in range(0, block.width, step):
+        total += block.columns(start, min(start + step, block.width)).square().sum(-1)
+    return total
 
 
 def add_square(K: Tensor, R: Tensor) -> None:

@@ -57,6 +57,7 @@ class Protection:
         with torch.no_grad():
             torch._foreach_sub_(self._anchor, self._params)
             self.projector.remove(self._params, self._anchor)
+        self.projector.check_room()
 
     def unprotect(self) -> None:
         """Project what is pending and leave the optimizer alone from now on."""

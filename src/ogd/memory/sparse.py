@@ -65,6 +65,15 @@ class Sparse:
         runs = zip(self._runs(), other._runs(), strict=True)
         return torch.stack([one.gram(two) for one, two in runs]).view(*self.lead, self.n, other.n)
 
+    def squares(self) -> Tensor:
+        """|g_i|² of every row, (..., n)."""
+        runs = self._runs() if self.lead else [self]
+        totals = []
+        for run in runs:
+            _, i, D = _merged(run)
+            totals.append(D.new_zeros(self.n).index_add_(0, i, D.square().sum(-1)))
+        return torch.stack(totals).view(*self.lead, self.n)
+
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         U = update[0].reshape(-1, self.grain)
         s = (U[self._flat()].to(self.D.dtype).view(self.D.shape) * self.D).sum(-1)

@@ -86,6 +86,7 @@ def saved_options(memory: "Memory") -> dict[str, Any]:
         "params": memory.parameters.wanted,
         "budget": [memory.budget.directions, memory.budget.nbytes],
         "chunk_size": memory.chunk_size,
+        "dtype": None if memory.dtype is None else str(memory.dtype).removeprefix("torch."),
     }
 
 
@@ -99,7 +100,8 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     if saved["outputs"] is None and given.get("outputs") is None:
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size")}
-    return {**known, "budget": Budget(*saved["budget"]), **given}
+    dtype = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}.get(saved.get("dtype", ""))
+    return {**known, "dtype": dtype, "budget": Budget(*saved["budget"]), **given}
 
 
 def _are_options(saved: Mapping[str, Any]) -> bool:
@@ -110,6 +112,7 @@ def _are_options(saved: Mapping[str, Any]) -> bool:
         and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
         and (isinstance(budget, list) and len(budget) == 2)
         and all(limit is None or is_whole(limit) for limit in budget)
+        and saved.get("dtype") in (None, *(str(dtype).removeprefix("torch.") for dtype in _DTYPES))
     )
 
 

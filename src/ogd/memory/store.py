@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Block
-from ogd.memory.pseudo_inverse import cutoff, extend, rank
+from ogd.memory.gram import gram_cost
+from ogd.memory.pseudo_inverse import cholesky, cutoff, extend, rank
+from ogd.memory.work import announce
 
 LARGE = 2**28  # bytes
 Shapes = Mapping[str, torch.Size]
@@ -111,6 +113,8 @@ class Store:
         self.tasks = tuple(tasks)  # rows of each task
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
+        self.factors: dict[frozenset[str], Tensor] = {}  # of the K that are well conditioned
+        self.singular: set[frozenset[str]] = set()  # the others
 
     def __len__(self) -> int:
         return sum(self.tasks)
@@ -123,10 +127,33 @@ class Store:
     def nbytes(self) -> int:
         return sum(piece.block.nbytes for piece in self.pieces)
 
+    @property
+    def derived_nbytes(self) -> int:
+        """Bytes of K and of its factors."""
+        return sum(t.nbytes for kind in (self.grams, self.factors) for t in kind.values())
+
     @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
         """The number of independent rows; in a stack that of the run which has most."""
+        if len(self) and self.well_conditioned(self.shapes) is not None:
+            return len(self)
         return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
+
+    def well_conditioned(self, names: Collection[str]) -> Tensor | None:
+        """Cholesky's L of K where no cut-off would change K⁺, extended from fewer rows; None elsewhere and for stacks."""
+        key, K = frozenset(names), self.gram(names)
+        if self.lead or not len(self) or key in self.singular:
+            return None
+        known = self.factors.get(key)
+        if known is None or len(known) < len(self):
+            announce(f"K⁺ of {len(self):,} directions", len(self) ** 3 / 3e9, 16 * K.numel())
+            L = cholesky(K, known)
+            if L is None:
+                self.factors.pop(key, None)
+                self.singular.add(key)
+                return None
+            self.factors[key] = known = L
+        return known
 
     def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes) -> "Store":
         """This store and another task; K of the old rows is kept."""
@@ -134,7 +161,7 @@ class Store:
         pieces = appended(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
         store = Store(pieces, (*self.tasks, rows), self.shapes | stored)
-        store.grams = dict(self.grams)
+        store.grams, store.factors, store.singular = dict(self.grams), dict(self.factors), set(self.singular)
         return store
 
     def only(self, names: Collection[str]) -> list[Piece]:
@@ -152,6 +179,9 @@ class Store:
             self.grams[key] = self._begun(key, nothing)
         K = self.grams[key]
         if K.shape[-1] < len(self):
+            new = len(self) - K.shape[-1]
+            work = sum(gram_cost(piece.block, new, len(self)) for piece in pieces)
+            announce(f"K of {len(self):,} directions", work / 1e9, 8 * len(self) ** 2)
             K = self.grams[key] = extended_gram(K, pieces, len(self))
         return K
 
