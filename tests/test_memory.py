@@ -223,7 +223,7 @@ def test_what_a_memory_tells_of_itself() -> None:
     assert (len(memory), memory.rank, memory.nbytes, memory.tasks) == (0, 0, 0, ())
     memory.remember((x, y))
     assert len(memory) == memory.rank == 6
-    assert memory.resident_nbytes == memory.nbytes + 8 * 6 * 6
+    assert memory.resident_nbytes == memory.nbytes + 2 * 8 * 6 * 6  # K and its Cholesky factor
     assert repr(memory) == (
         "Memory(6 directions of 1 task, 2,592 bytes; "
         "protects 269 numbers in 6 parameters of Sequential; outputs='true')"

@@ -44,9 +44,7 @@ class Explanation:
         return "\n".join(f"{a:<{first}}  {b:>{second}}  {c}".rstrip() for a, b, c in lines)
 
 
-def explained(
-    chosen: Chosen, params: Mapping[str, Tensor], examples: Chunk, dtype: torch.dtype | None
-) -> Explanation:
+def explained(chosen: Chosen, params: Mapping[str, Tensor], examples: Chunk, dtype: torch.dtype | None) -> Explanation:
     """How the gradients of these examples would be stored."""
     try:
         check_model(chosen.model, params)
@@ -70,5 +68,3 @@ def _how(piece: Piece, chosen: Chosen) -> str:
         return f"sparse: {block.T} of {block.V:,} rows"
     reason = next((chosen.slow[name] for name in piece.names if name in chosen.slow), "")
     return f"dense, read example by example: {reason}" if reason else "dense: nothing smaller"
-
-

@@ -220,7 +220,9 @@ class Memory:
         self._drift.remembered(Store(), store, dict(self.model.named_parameters()))
         self._replace(store)
 
-    def explain(self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None) -> Explanation:
+    def explain(
+        self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
+    ) -> Explanation:
         """How `remember` would store such data, layer by layer, found out on two examples: a dry run.
 
         Examples:

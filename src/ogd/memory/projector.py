@@ -49,7 +49,8 @@ class Projector:
             self._terms.append((block, slice(piece.start, piece.stop), [at[name] for name in piece.names]))
         self.dtype = working_of(params.values())
         self._W = None if W is None else W.to(self.dtype)
-        self._L, self._scale = factor or (None, None)
+        self._L: Tensor | None = None if factor is None else factor[0]
+        self._scale: Tensor | None = None if factor is None else factor[1]
         self._precondition: Nystrom | None = None
         if W is None and factor is None:
             self._scale, self._precondition = self._sampled()

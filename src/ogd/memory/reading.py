@@ -42,8 +42,11 @@ def read(f: Tensor, found: Sequence[Use]) -> list[Piece]:
 def _pieces(use: Use, ds: Sequence[Tensor], probe: Tensor, v: Tensor) -> list[Piece]:
     for axis in (0, 1):
         arranged = [use.by_example(t, len(v), axis) for t in (probe, *ds)]
-        first, *rest = [t for t in arranged if t is not None] or [None]
-        if first is not None and _belongs(d := torch.stack(rest), first, v):
+        first, *rest = arranged
+        if first is None:
+            continue
+        d = torch.stack([t for t in rest if t is not None])
+        if _belongs(d, first, v):
             return use.pieces(d, axis)
     return []
 

@@ -60,4 +60,5 @@ class Nystrom:
         self.E = F @ H.mT  # (n, m): F (σ I + FᵀF)⁻¹ Fᵀ = E Eᵀ
 
     def __call__(self, r: Tensor) -> Tensor:
-        return (r - self.E @ (self.E.mT @ r)) / self.sigma
+        z: Tensor = (r - self.E @ (self.E.mT @ r)) / self.sigma
+        return z

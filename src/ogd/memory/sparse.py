@@ -19,9 +19,9 @@ OFTEN = 4096  # pairs of rows that share an entry of the table, from which a mat
 class Sparse:
     """Row i of G is Σ_t e(v_it) ⊗ δ_it: the table's row v_it was read at position t, δ is the gradient there.
 
-        gram       Σ_ts [v_it = v'_js] δ_it · δ'_js
-        overlap    Σ_t U[v_it] · δ_it
-        combine    U[v_it] += c_i δ_it
+    gram       Σ_ts [v_it = v'_js] δ_it · δ'_js
+    overlap    Σ_t U[v_it] · δ_it
+    combine    U[v_it] += c_i δ_it
     """
 
     index: Tensor  # (..., n·T), int32: v

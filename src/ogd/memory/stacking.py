@@ -60,7 +60,7 @@ def _dense(name: str, runs: Sequence[list[Piece]]) -> Piece:
 
 def _written_out(pieces: Sequence[Piece]) -> Tensor:
     start = _start(pieces)
-    first = [t for t in pieces[0].block.tensors().values() if t.is_floating_point()][0]
+    first = next(t for t in pieces[0].block.tensors().values() if t.is_floating_point())
     G = first.new_zeros(max(piece.stop for piece in pieces) - start, pieces[0].block.rows(0, 0).shape[-1])  # (n, p)
     for piece in pieces:
         G[piece.start - start : piece.stop - start] = piece.block.rows(0, piece.block.n)

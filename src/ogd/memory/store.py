@@ -140,7 +140,7 @@ class Store:
         return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
 
     def well_conditioned(self, names: Collection[str]) -> Tensor | None:
-        """Cholesky's L of K where no cut-off would change K⁺, extended from fewer rows; None elsewhere and for stacks."""
+        """Cholesky's L of K where no cut-off would change K⁺, extended from fewer rows; None for others and stacks."""
         key, K = frozenset(names), self.gram(names)
         if self.lead or not len(self) or key in self.singular:
             return None

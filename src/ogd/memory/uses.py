@@ -53,7 +53,7 @@ def weight_uses(f: Tensor, names: Mapping[int, str], uses: Counter[int]) -> Iter
         if i >= len(node.next_functions):
             return None
         p = getattr(node.next_functions[i][0], "variable", None)
-        return (names[id(p)], p) if id(p) in names and uses[id(p)] == 1 else None
+        return (names[id(p)], p) if p is not None and id(p) in names and uses[id(p)] == 1 else None
 
     for node in nodes_of(f):
         read = _READERS.get(node.name())
@@ -72,7 +72,7 @@ def _folded(t: Tensor, B: int, axis: int) -> Tensor | None:
     """(B·T, w) or (T·B, w) → (B, T, w)."""
     if len(t) % B:
         return None
-    return t.unflatten(0, (B, -1)) if axis == 0 else t.unflatten(0, (-1, B)).transpose(0, 1)
+    return torch.unflatten(t, 0, (B, -1)) if axis == 0 else torch.unflatten(t, 0, (-1, B)).transpose(0, 1)
 
 
 Find = Callable[[Any, int], Leaf | None]
@@ -113,7 +113,9 @@ def _table(node: Any, leaf: Find) -> Iterator[Use]:
             return [Piece((name,), block)]
         return [Piece((name,), Dense(block.rows(0, block.n).to(d.dtype)))]
 
-    yield Use((name,), GradientEdge(node, 0), pieces, lambda t, B, axis: _first_axis(t, B, axis) if t.ndim > 1 else None)
+    yield Use(
+        (name,), GradientEdge(node, 0), pieces, lambda t, B, axis: _first_axis(t, B, axis) if t.ndim > 1 else None
+    )
 
 
 def _convolution(node: Any, leaf: Find) -> Iterator[Use]:
@@ -139,9 +141,7 @@ def _convolution(node: Any, leaf: Find) -> Iterator[Use]:
     yield Use((name,), GradientEdge(node, 0), pieces, lambda t, B, axis: t if axis == 0 and len(t) == B else None)
 
 
-def _broadcast(
-    p: Leaf, node: Any, factor: Callable[[Tensor, int], Tensor], channel: bool = False
-) -> Use:
+def _broadcast(p: Leaf, node: Any, factor: Callable[[Tensor, int], Tensor], channel: bool = False) -> Use:
     """p enters the node's output at every place along the axes it lacks; `factor(d, axis)` is δ times what it meets."""
     name, tensor = p
 
@@ -172,7 +172,7 @@ def _normalisation(node: Any, leaf: Find) -> Iterator[Use]:
 
     def normal() -> Tensor:
         if kind == "NativeLayerNormBackward0":
-            return (x - node._saved_result1) * node._saved_result2
+            return torch.mul(x - node._saved_result1, node._saved_result2)
         if kind == "NativeGroupNormBackward0":
             return functional.group_norm(x, node._saved_group, eps=node._saved_eps)
         return functional.batch_norm(x, node._saved_running_mean, node._saved_running_var, eps=node._saved_eps)
