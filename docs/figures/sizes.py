@@ -1,6 +1,8 @@
 """What a ResNet-18, a transformer and many directions take: time, bytes and drift, written to results/sizes.json.
 
-python docs/figures/sizes.py results/sizes.json [resnet] [transformer] [many]
+`python docs/figures/sizes.py results/sizes.json [resnet] [ratios] [transformer] [many]`. Seconds are the processor's, on
+one thread, so that a busy machine does not change them much. `peak_gigabytes` is that of the whole process: run a part
+alone to know its own.
 """
 
 import copy
@@ -27,9 +29,9 @@ def peak() -> float:
 
 
 def timed(work):
-    began = time.perf_counter()
+    began = time.process_time()
     work()
-    return round(time.perf_counter() - began, 2)
+    return round(time.process_time() - began, 2)
 
 
 def measured(model: nn.Module, task, batch, **options) -> dict[str, float]:
@@ -57,10 +59,12 @@ def measured(model: nn.Module, task, batch, **options) -> dict[str, float]:
 
 def resnet() -> dict[str, object]:
     torch.manual_seed(0)
-    row = measured(sizes.resnet18(), sizes.images(200), sizes.images(32))
+    return measured(sizes.resnet18(), sizes.images(200), sizes.images(32))
+
+
+def ratios() -> dict[str, object]:
     times = side_by_side(sizes.contestants(), 1)
-    ratios = [times.ratio(*ratio) for ratio in sizes.RATIOS]
-    return {**row, **{ratio.key: round(ratio.value, 2) for ratio in ratios}}
+    return {key: round(times.ratio(key, *rest).median, 2) for key, *rest in sizes.RATIOS}
 
 
 def transformer() -> dict[str, object]:
@@ -123,9 +127,10 @@ if __name__ == "__main__":
     path, *wanted = sys.argv[1:]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    record = json.loads(Path(path).read_text()) if Path(path).exists() else {}
-    for part in (resnet, transformer, many):
+    for part in (resnet, ratios, transformer, many):
         if not wanted or part.__name__ in wanted:
-            record[part.__name__] = part()
+            found = part()
+            record = json.loads(Path(path).read_text()) if Path(path).exists() else {}
+            record[part.__name__] = found
             Path(path).write_text(json.dumps(record, indent=1) + "\n")
             print(json.dumps({part.__name__: record[part.__name__]}, indent=1))
