@@ -1,8 +1,8 @@
 """What a ResNet-18, a transformer and many directions take: time, bytes and drift, written to results/sizes.json.
 
 `python docs/figures/sizes.py results/sizes.json [resnet] [ratios] [transformer] [many]`. Seconds are the processor's,
-on one thread, so that a busy machine does not change them much. `peak_gigabytes` is that of the whole process: run a part
-alone to know its own.
+on one thread, so that a busy machine does not change them much. `peak_gigabytes` is that of the whole process: run a
+part alone to know its own.
 """
 
 import copy

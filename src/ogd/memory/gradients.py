@@ -7,7 +7,7 @@ cannot).
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -89,7 +89,14 @@ def gather(
     if n == start:
         raise ValueError("data is empty: there is no example to remember")
     check_finite(pieces)
-    return appended((), pieces), n - start
+    return appended((), _given_up(pieces)), n - start
+
+
+def _given_up(pieces: list[Piece]) -> Iterator[Piece]:
+    """The pieces in their order, of which the list keeps none: then their memory is free once they are joined."""
+    pieces.reverse()
+    while pieces:
+        yield pieces.pop()
 
 
 def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -66,17 +67,19 @@ def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
     """
     groups: list[list[Piece]] = []
     last: dict[tuple[str, ...], int] = {}
-    for piece in (*pieces, *new):
+    for piece in chain(pieces, new):
         i = last.get(piece.names)
         if i is not None and _continues(groups[i], piece):
             groups[i].append(piece)
         else:
             last[piece.names] = len(groups)
             groups.append([piece])
-    return [
-        first if not more else replace(first, block=first.block.joined(*(piece.block for piece in more)))
-        for first, *more in groups
-    ]
+    result = []
+    groups.reverse()
+    while groups:  # one after the other, so that what has been joined can go
+        first, *more = groups.pop()
+        result.append(replace(first, block=first.block.joined(*(piece.block for piece in more))) if more else first)
+    return result
 
 
 def _continues(group: list[Piece], piece: Piece) -> bool:
