@@ -1,6 +1,6 @@
 """What a ResNet-18, a transformer and many directions take: time, bytes and drift, written to results/sizes.json.
 
-`python docs/figures/sizes.py results/sizes.json [resnet] [ratios] [transformer] [many]`. Seconds are the processor's,
+`python docs/figures/sizes.py [resnet] [ratios] [transformer] [many]`. Seconds are the processor's,
 on one thread, so that a busy machine does not change them much. `peak_gigabytes` is that of the whole process: run a
 part alone to know its own.
 """
@@ -124,7 +124,7 @@ def many() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    path, *wanted = sys.argv[1:]
+    path, wanted = "results/sizes.json", sys.argv[1:]
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     for part in (resnet, ratios, transformer, many):
