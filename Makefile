@@ -31,8 +31,8 @@ test: $(READY) ## format check, lint, types, import rules, tests, documents
 	$(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
 	$(BIN)/pytest -n 2
 
-test-all: $(READY) ## make test, and what needs Ray
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+test-all: $(READY) ## make test, and what needs Ray, Lightning, Hugging Face or Avalanche
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[avalanche,hf,lightning,ray]'
 	$(MAKE) test
 
 bench: $(READY) ## this machine's speed, as ratios measured side by side

@@ -176,7 +176,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tens
 def rows(memory: Memory) -> Tensor:
     """G (n, p), its columns in the order of the model's parameters."""
     columns = []
-    for name, p in memory.model.named_parameters():
+    for name, p in memory.parameters.named().items():
         G = torch.zeros(len(memory), p.numel(), dtype=torch.float64)
         for piece in memory.store.only({name}):
             G[piece.start : piece.stop] += piece.block.rows(0, piece.block.n)

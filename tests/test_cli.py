@@ -322,3 +322,17 @@ def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     code, _, err = run(capsys, "bench", "--show", tmp_path / "speed.json")
     assert (code, err.count("\n")) == (2, 1)
     assert "has schema 7, which this ogd" in err
+
+
+def test_a_cnn_is_refused_too_small_images_before_work_begins(tiny_folder, tmp_path, capsys):
+    code, _, err = run(capsys, "run", "--model", "cnn", "--data", tiny_folder, "--out", tmp_path / "none")
+    assert code == 2
+    assert err == "ogd: --model: a cnn takes images from 8 × 8 pixels on, not 6 × 5\n"
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_curve_without_a_point_is_a_record_that_can_be_read(tiny_folder, tmp_path, capsys):
+    arguments = ["run", *SMALL, "--tasks", 2, "--data", tiny_folder, "--out", tmp_path, "--curve-every", 1000]
+    first = run(capsys, *arguments)
+    assert first[0] == 0
+    assert run(capsys, *arguments)[:2] == first[:2]

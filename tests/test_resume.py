@@ -191,3 +191,17 @@ def test_units_that_share_a_first_task(tiny, tmp_path):
     assert {unit.first_key for unit in firsts} == {unit.first_key for unit in units if unit.part == "rest"}
     costs = [unit.cost for unit in units]
     assert costs[0] == max(costs)
+
+
+def test_a_killed_cnn_with_adam_goes_on(write_idx, tmp_path):
+    data, kept, killed = write_idx(tmp_path / "data", n=400, shape=(8, 9)), tmp_path / "whole", tmp_path / "killed"
+    arguments = (
+        "run --model cnn --optimizer adam --method der ogd --tasks 2 --runs 2 --epochs 3 --batch-size 20 --jobs 1"
+    )
+    started = [sys.executable, "-c", EAGER, *arguments.split(), "--data", str(data), "--out"]
+    subprocess.run([*started, str(kept)], check=True, capture_output=True)
+    for pattern in ("checkpoint-first-*", "checkpoint-0-1.safetensors"):
+        kill_when(pattern, [*started, str(killed)], killed)
+    subprocess.run([*started, str(killed)], check=True, capture_output=True)
+    assert records(killed) == records(kept)
+    assert not list(killed.rglob("checkpoint-*"))

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import naive_lab
 from ogd import benchmarks, methods, training
@@ -167,6 +168,25 @@ def test_a_model_that_does_not_fit(tiny):
         training.train(benchmark, mlp((30, 10)))
     with pytest.raises(ValueError, match="runs: a stack has its own"):
         training.train(benchmark, StackedMLP((30, 10)), runs=3)
+
+
+@pytest.mark.parametrize("method", [methods.SGD(), methods.MTL(), methods.ER(), methods.OGD(20), methods.EWC()])
+def test_inputs_may_be_numbers_of_words_and_parameters_frozen(method):
+    class Bag(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.head = nn.Embedding(9, 4), nn.Linear(4, 3)
+            self.scale = nn.Parameter(torch.tensor(2.0), requires_grad=False)
+
+        def forward(self, x):
+            return self.head(self.scale * self.words(x).mean(1))
+
+    g = torch.Generator().manual_seed(0)
+    x, y = torch.randint(9, (40, 5), generator=g), torch.arange(40) % 3
+    benchmark = benchmarks.from_datasets([((x, y), (x, y)), (((x + 1) % 9, y), ((x + 1) % 9, y))])
+    result = training.train(benchmark, Bag, method, runs=2, epochs=3, lr=0.3, progress=False)
+    assert result.accuracy[:, 1, 0].mean() > 0.4
+    assert result.model.module(0).scale == 2
 
 
 def test_a_function_that_makes_a_module(tiny):

@@ -12,6 +12,8 @@
 - `ogd.experiments`: every table and figure of the paper as data, and what runs them
 - `ogd.reporting`: records → tables
 
+`ogd.forgetting` and `ogd.compare` measure what any model has forgotten. `ogd.integrations` has a callback or plugin for
+each of several frameworks; import the one you need (`from ogd.integrations.lightning import OGD`).
 `ogd.load_plugin` loads a file that registers methods, benchmarks and experiments of your own.
 """
 
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ogd.version import __version__
 
 if TYPE_CHECKING:
+    from ogd.measuring import compare, forgetting
     from ogd.memory import Memory
     from ogd.plugins import load_plugin
 
@@ -28,8 +31,10 @@ __all__ = [
     "Memory",
     "__version__",
     "benchmarks",
+    "compare",
     "data",
     "experiments",
+    "forgetting",
     "load_plugin",
     "memory",
     "methods",
@@ -45,6 +50,8 @@ def __getattr__(name: str) -> Any:
     # imported on first use, so that `ogd --help` need not wait for torch
     if name == "Memory":
         return importlib.import_module("ogd.memory").Memory
+    if name in ("compare", "forgetting"):
+        return getattr(importlib.import_module("ogd.measuring"), name)
     if name == "load_plugin":
         return importlib.import_module("ogd.plugins").load_plugin
     if name in __all__:

@@ -20,7 +20,8 @@ def from_datasets(
 ) -> Benchmark:
     """Make a benchmark of (train, test) pairs, each a torch Dataset of (input, label) or tensors (x, y).
 
-    Inputs keep their shape. `classes` gives a task its own head, as in Split.
+    Inputs keep their shape, and numbers of words (int32, int64) stay whole. `classes` gives a task its own head, as in
+    Split.
 
     Examples:
         >>> x, y = torch.rand(20, 3, 4), torch.arange(20) % 2
@@ -62,7 +63,8 @@ def _examples(source: Source, where: str) -> Examples:
         raise ValueError(f"tasks: {where} data need one label per input, not {tuple(x.shape)} and {tuple(y.shape)}")
     if y.is_floating_point() or int(y.min()) < 0:
         raise ValueError(f"tasks: {where} labels must be whole numbers from 0")
-    x = x.detach().float()
+    x = x.detach()
+    x = x if x.dtype in (torch.int32, torch.int64) else x.float()  # numbers of words stay whole
     if not x.isfinite().all():
         raise ValueError(f"tasks: {where} inputs are not all finite")
     return Examples(x.contiguous(), y.long())

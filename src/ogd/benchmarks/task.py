@@ -12,7 +12,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs `x` (n, …), float32, an image as (channels, height, width), and labels `y` (n,), int64."""
+    """Inputs `x` (n, …), an image as (channels, height, width), and labels `y` (n,), int64."""
 
     x: Tensor
     y: Tensor

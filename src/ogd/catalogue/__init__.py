@@ -13,6 +13,7 @@ __all__ = [
     "DEFAULT_INIT",
     "DEFAULT_MODEL",
     "INITS",
+    "LEAST_PIXELS",
     "METHODS",
     "MODELS",
     "Benchmark",
@@ -30,6 +31,7 @@ MODELS = {
     "mlp": "the paper's perceptron: hidden layers of 100 units, ReLU",
     "cnn": "LeNet-sized: two convolutions, two linear layers, ReLU; images of 8 × 8 pixels or more",
 }
+LEAST_PIXELS = {"mlp": 1, "cnn": 8}  # an image's height and width at least: two poolings leave a quarter
 DEFAULT_MODEL = "mlp"
 
 INITS = {

@@ -21,7 +21,13 @@ PROJECTION = Option(
 EVERY = Option("every", 1, "steps between two projections; more than 1 makes the projection explicit")
 REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step")
 REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step")
-ALPHA = Option("alpha", 0.5, "weight of the squared distance from the stored outputs", grid=(0.05, 0.1, 0.2, 0.5, 1, 2))
+ALPHA = Option(
+    "alpha",
+    0.5,
+    "weight of the squared distance from the stored outputs",
+    tuned=(("permuted", 1.0), ("rotated", 0.5), ("split", 0.2)),  # results/tuning
+    grid=(0.05, 0.1, 0.2, 0.5, 1, 2),
+)
 EWC_LAMBDA = Option(
     "ewc_lambda",
     1.0,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ogd import files, records
+from ogd import catalogue, files, records
 from ogd.benchmarks.rules import rules_of
 from ogd.checks import check_whole
 from ogd.data import Dataset
@@ -94,7 +94,12 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
     check_whole(1, runs=runs)
     if runs > MOST:
         raise ValueError(f"runs: must be at most {MOST:,}, not {runs:,}")
+    pixels = dataset.train_images.shape[1:]
     for request in requests:
+        least = catalogue.LEAST_PIXELS[request.model]
+        if min(pixels) < least:
+            found = " × ".join(map(str, pixels))
+            raise ValueError(f"model: a {request.model} takes images from {least} × {least} pixels on, not {found}")
         smallest = min(rules_of(request.benchmark).sizes(request, dataset))
         if request.batch_size > smallest:
             raise ValueError(

@@ -39,6 +39,14 @@ class Budget:
             return cls(directions=int(budget))
         raise ValueError(f'budget must be a number of directions, bytes such as "64MB", or None, not {budget!r}')
 
+    def __str__(self) -> str:
+        return f"{self.nbytes:,} bytes" if self.directions is None else f"{self.directions:,} directions"
+
+    def holds(self, directions: int, nbytes: int) -> bool:
+        """Whether a memory of this size is within the budget."""
+        pairs = ((directions, self.directions), (nbytes, self.nbytes))
+        return all(most is None or size <= most for size, most in pairs)
+
     def check(self, directions: int, nbytes: int) -> None:
         """Raise unless a memory of this size is within the budget."""
         sizes = ((directions, self.directions, "directions"), (nbytes, self.nbytes, "bytes"))
@@ -46,5 +54,5 @@ class Budget:
             if most is not None and size > most:
                 raise BudgetExceeded(
                     f"the memory would hold {size:,} {what}, its budget is {most:,}: nothing was stored; "
-                    "raise budget= or remember fewer examples (per_task=)"
+                    'raise budget=, remember fewer examples (per_task=), or let old tasks shrink (when_full="shrink")'
                 )

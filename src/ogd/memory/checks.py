@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from torch import Generator, Tensor, nn
 
 from ogd.checks import is_whole
+from ogd.memory.budget import Budget
 
 
 def check_options(model: object, per_task: object, outputs: object, logits: object, chunk_size: object) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, not {type(model).__name__}")
-    for name, value in (("per_task", per_task), ("chunk_size", chunk_size)):
-        if value is not None and not is_whole(value, 1):
-            raise ValueError(f"{name} must be a whole number, 1 or more, or None, not {value!r}")
+    _check_count("per_task", per_task)
+    _check_count("chunk_size", chunk_size)
     if not (callable(outputs) or outputs in ("true", "mean", "all")):
         raise ValueError(
             f'outputs must be "true", "mean", "all" or a function (z, y) → (B,) or (B, k), not {outputs!r}'
@@ -32,14 +32,41 @@ def check_task(classes: object, logits: object, generator: object) -> None:
         )
 
 
-def check_update(update: object, model: nn.Module) -> None:
+def check_full(when_full: object, budget: object) -> None:
+    if when_full not in ("raise", "shrink"):
+        raise ValueError(f'when_full must be "raise" or "shrink", not {when_full!r}')
+    if when_full == "shrink" and budget in (None, Budget()):
+        raise ValueError('when_full="shrink" needs a budget= to shrink to: a number of directions, or bytes ("64MB")')
+
+
+def check_draw(per_task: object, balanced: object) -> None:
+    _check_count("per_task", per_task)
+    if not isinstance(balanced, bool):
+        raise TypeError(f"balanced must be True or False, not {balanced!r}")
+    if balanced and per_task is None:
+        raise ValueError("balanced=True shares a number of examples among the labels: give per_task=, that number")
+
+
+def check_forgotten(task: object, n: int) -> None:
+    if not is_whole(task, -math.inf):
+        raise TypeError(f"task must be the place of a task in memory.tasks, a whole number, not {task!r}")
+    if not -n <= int(task) < n:  # type: ignore[call-overload]
+        raise IndexError(f"there is no task {task}: {n} tasks are remembered" + (f", 0 to {n - 1}" if n else ""))
+
+
+def check_update(update: object, params: Mapping[str, Tensor]) -> None:
     if not isinstance(update, Mapping) or not all(isinstance(u, Tensor) for u in update.values()):
         raise TypeError("update must be a dictionary from names of parameters to tensors")
-    known = {name: p.shape for name, p in model.named_parameters()}
+    known = {name: p.shape for name, p in params.items()}
     for name, u in update.items():
         if u.shape != known.get(name):
             wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
             raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if value is not None and not is_whole(value, 1):
+        raise ValueError(f"{name} must be a whole number, 1 or more, or None, not {value!r}")
 
 
 def _check_logits(logits: object) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
@@ -17,55 +16,119 @@ from torch.utils.data import (
     Subset,
 )
 
-Chunk = tuple[Any, Any]  # x and y, batch first; x may be a tensor or tuples, lists and dicts of tensors
+from ogd.memory.balance import balanced_rows, trimmed
+from ogd.memory.batches import LABELS, Chunk, are_labels, as_pair, described, length, take
+
+__all__ = ["Chunk", "Drawn", "length", "take"]
 
 
-def draw(data: object, count: int | None, generator: Generator, chunk_size: int) -> Iterator[Chunk]:
-    """`count` examples of `data` without replacement (all of them for None, or where there are fewer)."""
-    for x, y in _draw(data, count, generator, chunk_size):
-        for start in range(0, length((x, y)), chunk_size):
-            yield take((x, y), slice(start, start + chunk_size))
+class Drawn:
+    """`count` examples of `data` without replacement (all for None, or where there are fewer), in chunks.
+
+    `balanced` draws as equal numbers of each label as can be; `labelled` says that every batch must have labels.
+    `seen` is how many examples have been given so far.
+    """
+
+    def __init__(
+        self,
+        data: object,
+        count: int | None,
+        generator: Generator,
+        chunk_size: int,
+        balanced: bool = False,
+        labelled: bool = False,
+    ):
+        self.data, self.count, self.generator, self.chunk_size = data, count, generator, chunk_size
+        self.balanced, self.labelled = balanced, labelled or balanced
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for x, y in self._batches(self.data):
+            if self.labelled and y is None:
+                why = "balanced=True" if self.balanced else 'outputs="true"'
+                raise ValueError(
+                    f"{why} needs a label for each example, but "
+                    f"the batches are {described(x)}: give pairs (x, y), or dictionaries with the key 'labels'"
+                )
+            for start in range(0, length((x, y)), self.chunk_size):
+                chunk = take((x, y), slice(start, start + self.chunk_size))
+                self.seen += length(chunk)
+                yield chunk
+
+    def _batches(self, data: object) -> Iterator[Chunk]:
+        if isinstance(data, DataLoader):
+            yield from self._of_loader(data)
+        elif isinstance(data, IterableDataset):
+            yield from self._of_loader(DataLoader(data, self.chunk_size))
+        elif _is_batch(data):
+            yield self._of_tensors(*as_pair(data))
+        elif isinstance(data, Dataset) or _is_indexed(data):
+            yield from self._of_dataset(data, None)
+        else:
+            keys = f" with the keys {', '.join(map(str, data))}" if isinstance(data, Mapping) else ""
+            raise TypeError(
+                "data must be a DataLoader, a Dataset, a pair of tensors (x, y) or a dictionary of tensors with the "
+                f"key 'labels', not {type(data).__name__}{keys}"
+            )
+
+    def _of_tensors(self, x: Any, y: Any) -> Chunk:
+        if self.count is None or self.count >= length((x, y)):
+            return x, y
+        if self.balanced and y is not None:
+            return take((x, y), balanced_rows(_labels(y), self.count, self.generator))  # type: ignore[no-any-return]
+        return take((x, y), _choose(length((x, y)), self.count, self.generator))  # type: ignore[no-any-return]
+
+    def _of_loader(self, loader: DataLoader[Any]) -> Iterator[Chunk]:
+        if self.count is None:
+            yield from map(as_pair, loader)
+        elif _covers_dataset(loader) and not self.balanced:
+            yield from self._of_dataset(loader.dataset, loader.collate_fn)
+        else:
+            yield from self._of_batches(loader, self.count)
+
+    def _of_dataset(self, dataset: Any, collate: Any) -> Iterator[Chunk]:
+        if self.balanced and self.count is not None:  # labels are known only once the examples are read
+            yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate), self.count)
+            return
+        rows: list[int] = _choose(len(dataset), self.count, self.generator).tolist()
+        if rows:
+            loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
+            yield from map(as_pair, loader)
+
+    def _of_batches(self, loader: Any, count: int) -> Iterator[Chunk]:
+        """A draw from batches of unknown number: examples get random keys, the smallest keys stay."""
+        kept: list[tuple[float, int, Chunk]] = []  # key, label where that matters, example
+        for batch in map(as_pair, loader):
+            keys = torch.rand(length(batch), generator=self.generator, dtype=torch.float64).tolist()
+            balanced = self.balanced and batch[1] is not None
+            labels = _labels(batch[1]).tolist() if balanced else [0] * len(keys)
+            kept += [(k, c, take(batch, slice(i, i + 1))) for i, (k, c) in enumerate(zip(keys, labels, strict=True))]
+            kept = trimmed(kept, count)
+        chunk: list[Chunk] = []
+        for _, _, example in kept:
+            if chunk and (len(chunk) == self.chunk_size or _shapes(chunk[0]) != _shapes(example)):
+                yield _stack(chunk)
+                chunk = []
+            chunk.append(example)
+        if chunk:
+            yield _stack(chunk)
 
 
-def _draw(data: object, count: int | None, generator: Generator, chunk_size: int) -> Iterator[Chunk]:
+def _is_batch(data: object) -> bool:
+    """Whether data is one batch of tensors, not a collection of examples."""
+    if isinstance(data, Mapping):
+        return any(key in data for key in LABELS) and all(isinstance(value, Tensor) for value in data.values())
     if isinstance(data, tuple | list) and len(data) == 2:
         _check_pair(data)
-        yield from _of_tensors(data[0], data[1], count, generator, chunk_size)
-    elif isinstance(data, DataLoader):
-        if count is None:
-            yield from map(as_pair, data)
-        elif _covers_dataset(data):
-            yield from _of_dataset(data.dataset, count, generator, chunk_size, data.collate_fn)
-        else:
-            yield from _of_batches(data, count, generator, chunk_size)
-    elif isinstance(data, IterableDataset):
-        yield from _draw(DataLoader(data, chunk_size), count, generator, chunk_size)
-    elif isinstance(data, Dataset) or _is_indexed(data):
-        yield from _of_dataset(data, count, generator, chunk_size, None)
-    else:
-        hint = ": a dictionary of inputs is the x of a pair (x, y)" if isinstance(data, Mapping) else ""
-        kinds = "a DataLoader, a Dataset or a pair of tensors (x, y)"
-        raise TypeError(f"data must be {kinds}, not {type(data).__name__}{hint}")
+        return True
+    return isinstance(data, tuple) and len(data) > 2 and all(isinstance(part, Tensor) for part in data)
 
 
-def length(tree: Any) -> int:
-    """The number of examples in a batch: the common first axis of all its tensors."""
-    shapes = sorted({tuple(t.shape) for t in pytree.tree_leaves(tree) if isinstance(t, Tensor)})
-    if not shapes:
-        raise ValueError("data holds no tensor: examples must be tensors, or tuples, lists and dicts of them")
-    if () in shapes or len({shape[0] for shape in shapes}) > 1:
-        raise ValueError(f"the tensors of a batch must share their first axis; found shapes {shapes}")
-    return int(shapes[0][0])
-
-
-def take(tree: Any, rows: Any) -> Any:
-    """The given rows of every tensor of a batch."""
-    return pytree.tree_map(lambda t: t[rows] if isinstance(t, Tensor) else t, tree)
-
-
-def as_pair(batch: Any) -> Chunk:
-    """A loader's batch as (x, y); a batch of anything but two parts is all x."""
-    return (batch[0], batch[1]) if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
+def _labels(y: Any) -> Tensor:
+    if not are_labels(y):
+        raise ValueError(f"balanced=True needs a label for each example, integers of shape (B,), not {described(y)}")
+    assert isinstance(y, Tensor)
+    return y
 
 
 def _check_pair(data: tuple[Any, ...] | list[Any]) -> None:
@@ -74,8 +137,6 @@ def _check_pair(data: tuple[Any, ...] | list[Any]) -> None:
             "data is a list of two tuples, which may be two examples or x and y: give two examples as stacked "
             "tensors (x, y), and nested x and y as a tuple (x, y)"
         )
-    if strange := [leaf for leaf in pytree.tree_leaves(data) if isinstance(leaf, np.ndarray)]:
-        raise TypeError(f"data holds {len(strange)} NumPy arrays: give tensors, torch.from_numpy(array)")
 
 
 def _is_indexed(data: object) -> bool:
@@ -89,21 +150,6 @@ def _choose(size: int, count: int | None, generator: Generator) -> Tensor:
     return torch.randperm(size, generator=generator)[:count].sort().values
 
 
-def _of_tensors(x: Any, y: Any, count: int | None, generator: Generator, chunk_size: int) -> Iterator[Chunk]:
-    rows = _choose(length((x, y)), count, generator)
-    for start in range(0, len(rows), chunk_size):
-        yield take((x, y), rows[start : start + chunk_size])
-
-
-def _of_dataset(
-    dataset: Any, count: int | None, generator: Generator, chunk_size: int, collate: Any
-) -> Iterator[Chunk]:
-    rows: list[int] = _choose(len(dataset), count, generator).tolist()
-    if rows:
-        loader = DataLoader(Subset(dataset, rows), chunk_size, collate_fn=collate, generator=generator)
-        yield from map(as_pair, loader)
-
-
 def _covers_dataset(loader: DataLoader[Any]) -> bool:
     """Whether an epoch is the whole data set, once: then examples can be picked without reading all of it."""
     sampler = loader.sampler
@@ -114,23 +160,6 @@ def _covers_dataset(loader: DataLoader[Any]) -> bool:
     )
     own_batches = loader.batch_sampler is None or type(loader.batch_sampler) is not BatchSampler
     return whole and not own_batches and not isinstance(loader.dataset, IterableDataset)
-
-
-def _of_batches(loader: Any, count: int, generator: Generator, chunk_size: int) -> Iterator[Chunk]:
-    """A uniform draw from batches of unknown number: examples get random keys, the smallest keys stay."""
-    kept: list[tuple[float, Chunk]] = []
-    for batch in map(as_pair, loader):
-        keys = torch.rand(length(batch), generator=generator, dtype=torch.float64).tolist()
-        kept += [(key, take(batch, slice(i, i + 1))) for i, key in enumerate(keys)]
-        kept = sorted(kept, key=lambda pair: pair[0])[:count]
-    chunk: list[Chunk] = []
-    for _, example in kept:
-        if chunk and (len(chunk) == chunk_size or _shapes(chunk[0]) != _shapes(example)):
-            yield _stack(chunk)
-            chunk = []
-        chunk.append(example)
-    if chunk:
-        yield _stack(chunk)
 
 
 def _shapes(example: Chunk) -> list[Any]:

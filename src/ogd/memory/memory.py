@@ -2,27 +2,34 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from types import EllipsisType
+from typing import Any, Literal, Self
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.optim import Optimizer
 
 from ogd.memory import state
+from ogd.memory.binding import Binding
 from ogd.memory.budget import Budget, BudgetExceeded
-from ogd.memory.checks import check_options, check_task, check_update
-from ogd.memory.examples import draw
+from ogd.memory.checks import check_draw, check_forgotten, check_full, check_options, check_task, check_update
+from ogd.memory.examples import Drawn
 from ogd.memory.explain import Explanation, explained
-from ogd.memory.gradients import CHUNK_MOST, check_dtype, check_model, gather
+from ogd.memory.gradients import CHUNK_MOST, check_dtype, check_model
+from ogd.memory.names import plain_names, unwrapped
 from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
-from ogd.memory.projector import DIRECT, Projector, kept, projector_of
-from ogd.memory.protect import Protection, check_protectable
+from ogd.memory.projector import DIRECT, kept, projector_of
+from ogd.memory.protect import Protection
+from ogd.memory.protecting import Protecting
+from ogd.memory.remembering import seeded, task_rows
+from ogd.memory.rows import within, without
+from ogd.memory.statistics import Statistics
 from ogd.memory.stats import Drift, Stats, by_task
 from ogd.memory.store import Store
+from ogd.memory.watching import Watch
 
 
-class Memory:
+class Memory(Protecting):
     """Gradients of a model's outputs on finished tasks, and the protection of those outputs from training.
 
     Empty at first: it protects nothing until a task is remembered. From then on each step of a protected
@@ -41,20 +48,26 @@ class Memory:
         Memory(2 directions of 1 task, 56 bytes; protects 15 numbers in 2 parameters of Linear; outputs='true')
 
     Args:
-        model: any module. Its parameters are protected by name.
+        model: any module. Its parameters are known by their plain names, without what `torch.compile` or DDP add.
         per_task: how many examples of a task are remembered, drawn uniformly; None for all that are given.
             Each takes one direction per output that is kept.
         outputs: which outputs of an example are kept: "true" (the logit of its label, OGD-GTL), "mean" (the
             mean logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function of the logits z (B, C) and the
             labels, (z, y) → (B,) or (B, k).
-        logits: a function (model, x) → z that computes the logits; None: they are model(x).
+        logits: a function (model, x) → z that computes the logits; None: they are model(x), model(*x) or model(**x),
+            as its forward takes x, or the `.logits` of that.
         params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
             that are trainable, also those added to the model later. One that is frozen while a task is
             remembered is left out of it, and moves freely for that task if it is trained later.
-        budget: the most that may be stored: a number of directions or bytes ("64MB"). More is an error.
+        budget: the most that may be stored: a number of directions or bytes ("64MB").
+        when_full: what happens if a task does not fit the budget: "raise" an error, or "shrink" all tasks to shares
+            as equal as can be, each a uniform draw of the examples it had.
         chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
-        dtype: how gradients are stored; None: as the parameters are. torch.bfloat16 takes half the bytes and
-            keeps the guarantee to about a hundredth (docs/sizes.md).
+        statistics: "keep": from the first remembered task on, buffers that a forward pass would change (BatchNorm's
+            running statistics) stay as they are, and such layers use them in training too; "move" lets them move,
+            and remembered outputs drift with them.
+        dtype: how gradients are stored; None: as the parameters are. torch.bfloat16 takes half the bytes, and its
+            rounding leaves a little of each update's effect (docs/sizes.md).
     """
 
     def __init__(
@@ -66,24 +79,33 @@ class Memory:
         logits: Logits | None = None,
         params: Iterable[str | nn.Parameter] | None = None,
         budget: int | str | None = None,
+        when_full: Literal["raise", "shrink"] = "raise",
         chunk_size: int | None = None,
+        statistics: Literal["keep", "move"] = "keep",
         dtype: torch.dtype | None = None,
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
+        check_full(when_full, budget)
         check_dtype(dtype)
         self.dtype = dtype
         self.model, self.outputs, self.logits = model, outputs, logits
         self.per_task = None if per_task is None else int(per_task)
         self.chunk_size = None if chunk_size is None else int(chunk_size)
-        self.budget = Budget.parse(budget)
+        self.budget, self.when_full = Budget.parse(budget), when_full
         self.parameters = Parameters(model, params)
+        self._binding = Binding(self.parameters)
         self.store = Store()
-        self._drift = Drift()
+        self.statistics = Statistics(model, statistics)
+        self._watch, self._drift = Watch(), Drift()
         self._protections: list[Protection] = []
 
     def __len__(self) -> int:
         """The number of stored directions: the rows of G."""
         return len(self.store)
+
+    def __bool__(self) -> bool:
+        """Always true: an empty memory protects as soon as a task is remembered."""
+        return True
 
     @property
     def tasks(self) -> tuple[int, ...]:
@@ -119,6 +141,8 @@ class Memory:
         self,
         data: object,
         *,
+        per_task: int | EllipsisType | None = ...,
+        balanced: bool = False,
         classes: Sequence[int] | None = None,
         logits: Logits | None = None,
         generator: Generator | None = None,
@@ -129,61 +153,53 @@ class Memory:
         The model's modes, buffers, gradients and hooks and the random state are as before afterwards.
 
         Args:
-            data: a DataLoader, a Dataset or tensors (x, y); x may be a tuple, list or dict of tensors.
+            data: a DataLoader, a Dataset or tensors. A batch is a pair (x, y), where x may be a tuple, list or dict of
+                tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict with the key "labels".
+            per_task: how many examples of this task are remembered, in place of the memory's own number; None for all.
+            balanced: draw as equal numbers of each label as can be. All of the data is read for it.
             classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
                 and for "true" the labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
+        count = self.per_task if isinstance(per_task, EllipsisType) else per_task
+        check_draw(count, balanced)
         check_task(classes, logits, generator)
+        self._account()
         params = self.parameters.trainable()
         check_model(self.model, params)
-        shapes = {name: p.shape for name, p in params.items()}
-        self.store.check_shapes(shapes)
-        self.settle()
-        if generator is None:
-            generator = Generator().manual_seed((torch.initial_seed() + len(self)) % 2**63)
-        chosen = Chosen(self.model, self.outputs, logits or self.logits, classes)
-        examples = draw(data, self.per_task, generator, self.chunk_size or CHUNK_MOST)
-        pieces, rows = gather(chosen, params, examples, len(self), self.chunk_size, self.dtype, self.per_task)
-        store = self.store.grown(pieces, rows, shapes)
-        self.budget.check(len(store), store.nbytes)
-        self._drift.remembered(self.store, store, dict(self.model.named_parameters()))
+        self._settle_and_look()
+        logits = logits or self.logits
+        chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
+        draw = (count, generator or seeded(len(self)), self.chunk_size or CHUNK_MOST)
+        examples = Drawn(data, *draw, balanced, labelled=self.outputs == "true")
+        with self.statistics.noting() as called:
+            task = task_rows(chosen, params, examples, len(self), self.chunk_size, self.dtype, count)
+        store = within(self.budget, self.when_full, task.added_to(self.store, params), examples.generator)
+        self._drift.remembered(self.store, store, self.parameters.named(), task.rows)
         self._replace(store)
+        self.statistics.names |= called
+        self.statistics.hold()
+        self._watch.begin(params, self.store.shapes)
 
-    def protect(self, optimizer: Optimizer, every: int = 1) -> Protection:
-        """From now on, let the optimizer move the weights only where remembered outputs do not change.
+    def forget(self, task: int) -> None:
+        """Forget a task, by its place in `tasks`: its directions are removed and its outputs may change again.
 
-        Each step's Δw becomes P Δw. With every=k the displacement of k steps is projected at once, which
-        costs less; in between the weights are where the optimizer put them, so call `settle` before you use
-        or replace them. Only trainable parameters of this optimizer are moved. When several protected
-        optimizers share a model, each of them alone leaves the remembered outputs as they are.
+        The tasks after it move up by one place. -1 is the last one.
 
-        Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
+        Examples:
+            >>> model = nn.Linear(4, 3)
+            >>> memory = Memory(model)
+            >>> for n in (5, 2):
+            ...     memory.remember((torch.randn(n, 4), torch.zeros(n).long()))
+            >>> memory.forget(0)
+            >>> memory.tasks
+            (2,)
         """
-        check_protectable(optimizer, every)
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        if not self.parameters.among(held):
-            raise ValueError("optimizer holds no protected parameter: was it made for another model?")
+        check_forgotten(task, len(self.tasks))
         self.settle()
-        protection = Protection(optimizer, every, self._projector_among, lambda p: p.settle_others(self._protections))
-        self._protections.append(protection)
-        return protection
-
-    def unprotect(self, optimizer: Optimizer | None = None) -> None:
-        """End the protection of an optimizer, or of all; what is pending is projected first."""
-        ending = [p for p in self._protections if optimizer is None or p.optimizer() is optimizer]
-        if optimizer is not None and not ending:
-            raise ValueError("this optimizer is not protected by this memory")
-        for protection in ending:
-            protection.unprotect()
-        self._protections = [p for p in self._protections if p not in ending]
-
-    def settle(self) -> None:
-        """Project what is pending where protections have every > 1."""
-        for protection in self._protections:
-            protection.settle()
-        self._protections = [p for p in self._protections if p.active]
+        self._replace(without(self.store, range(len(self.tasks))[task]), bind=False)
+        self._drift.begin(self.store, self.parameters.named())
 
     def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """P u for an update given by parameter names, for those who write their own optimizer.
@@ -197,28 +213,35 @@ class Memory:
             >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
             {'weight': tensor([[0., 4.]])}
         """
-        check_update(update, self.model)
+        plain = plain_names(self.model)
+        check_update(update, self.parameters.named() | dict(self.model.named_parameters()))
+        self._account()
         result = {name: u.detach().clone() for name, u in update.items()}
-        protected = {name: u for name, u in result.items() if name in self.parameters}
+        protected = {plain.get(name, name): u for name, u in result.items() if plain.get(name, name) in self.parameters}
         projector = projector_of(self.store, protected)
         if projector is not None:
-            ours = [result[name] for name in projector.names]
+            ours = [protected[name] for name in projector.names]
             projector.remove(ours, [-u for u in ours])
         return result
 
     def state_dict(self) -> dict[str, Any]:
         """Everything stored, as plain values and tensors. What is pending is projected first."""
-        self.settle()
-        return state.to_dict(self.store, state.saved_options(self))
+        self._account()
+        self._settle_and_look()
+        stored = state.to_dict(self.store, state.saved_options(self))
+        return {**stored, "statistics": sorted(self.statistics.names)}
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
-        store = state.from_dict(stored, self.model)
-        self.budget.check(len(store), store.nbytes)
+        store = state.from_dict(stored, self.parameters.named())
+        store = within(self.budget, self.when_full, store, seeded(len(store)))
         self.settle()
-        self._drift = Drift()
-        self._drift.remembered(Store(), store, dict(self.model.named_parameters()))
+        self.statistics.restore(stored)
+        self._drift.begin(store, self.parameters.named())
         self._replace(store)
+        self._watch.weights = {}
+        if self._protections:
+            self.statistics.hold()
 
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
@@ -233,13 +256,14 @@ class Memory:
             together, per direction     28
         """
         check_task(classes, logits, None)
-        chosen = Chosen(self.model, self.outputs, logits or self.logits, classes)
-        examples = next(draw(data, 2, Generator().manual_seed(0), 2))
+        logits = logits or self.logits
+        chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
+        examples = next(iter(Drawn(data, 2, Generator().manual_seed(0), 2)))
         return explained(chosen, self.parameters.trainable(), examples, self.dtype)
 
     def stats(self) -> Stats:
         """What protection does to the updates, the room that is left, and how far remembered outputs have moved."""
-        params = dict(self.model.named_parameters())
+        params = self.parameters.named()
         last = [p.projector.last for p in self._protections if p.projector is not None]
         drift = by_task(self._drift.now(self.store, params), self.tasks)
         size = sum(p.numel() for p in self.parameters.trainable().values())
@@ -271,12 +295,20 @@ class Memory:
         self.settle()
         return {**vars(self), "_protections": []}
 
-    def _replace(self, store: Store) -> None:
+    def _replace(self, store: Store, *, bind: bool = True) -> None:
         self.store = store
+        if bind:
+            self._binding.bind(store.shapes)
         for protection in self._protections:
             protection.forget()
 
-    def _projector_among(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
-        params = self.parameters.among(tensors)
-        projector = projector_of(self.store, params)
-        return None if projector is None else (projector, [params[name] for name in projector.names])
+    def _account(self) -> None:
+        """Follow what has become of the remembered parameters, or raise; see `Binding`."""
+        bound = self._binding.tensors
+        store = self._binding.accounted(self.store)
+        if self._binding.tensors is not bound:
+            self._watch.weights = {}  # both are counted from the new tensors
+            self._drift.begin(store, self.parameters.named())
+        if store is not self.store:
+            self.settle()
+            self._replace(store)

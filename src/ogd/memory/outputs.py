@@ -6,6 +6,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ogd.memory.calling import called, cast, logits_of
+
 Outputs = Literal["true", "mean", "all"] | Callable[[Tensor, Any], Tensor]
 Logits = Callable[[nn.Module, Any], Tensor]
 
@@ -25,10 +27,8 @@ class Chosen(nn.Module):
         return self.choose(self.scores(x), y)
 
     def scores(self, x: Any) -> Tensor:
-        f = self.model(x) if self.logits is None else self.logits(self.model, x)
-        if not isinstance(f, Tensor):
-            raise TypeError(f"the model returned {type(f).__name__}: give logits=, a function (model, x) → tensor")
-        return f
+        x = cast(x, self.model)
+        return logits_of(called(self.model, x) if self.logits is None else self.logits(self.model, x))
 
     def choose(self, f: Tensor, y: Any) -> Tensor:
         if callable(self.outputs):

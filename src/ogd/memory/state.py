@@ -6,19 +6,20 @@ document in its metadata for the rest. K is not stored: it follows from them.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from ogd.checks import is_whole
 from ogd.files import replacing
 from ogd.memory.blocks import Block, Dense, Factored
 from ogd.memory.budget import Budget
+from ogd.memory.names import bare
 from ogd.memory.sparse import Sparse
 from ogd.memory.store import Piece, Store
 
@@ -47,25 +48,28 @@ def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
         "version": VERSION,
         "options": dict(options),
         "tasks": list(store.tasks),
+        "each": list(store.each),
         "shapes": {name: list(shape) for name, shape in store.shapes.items()},
         "pieces": pieces,
         "tensors": tensors,
     }
 
 
-def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
-    """The store of a state, or a ValueError that says what does not fit the model or itself."""
+def from_dict(stored: Mapping[str, Any], params: Mapping[str, Tensor]) -> Store:
+    """The store of a state, or a ValueError that says what does not fit the model's parameters or itself."""
     if not isinstance(stored, Mapping):
         raise TypeError(f"a state must be what Memory.state_dict returned, not {type(stored).__name__}")
     if stored.get("version") != VERSION:
         raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
     try:
         tasks = [_whole(rows, 1) for rows in stored["tasks"]]
+        each = [_whole(rows, 1) for rows in stored.get("each", [1] * len(tasks))]
         shapes = {str(name): torch.Size(shape) for name, shape in stored["shapes"].items()}
-        params = dict(model.named_parameters())
+        names = _plain(shapes, params)
+        shapes = {names[name]: shape for name, shape in shapes.items()}
         _check_model(shapes, params)
         tensors = dict(stored["tensors"])
-        pieces = [_piece(i, entry, tensors, shapes, params) for i, entry in enumerate(stored["pieces"])]
+        pieces = [_piece(i, entry, tensors, shapes, params, names) for i, entry in enumerate(stored["pieces"])]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if tensors:
@@ -74,7 +78,9 @@ def from_dict(stored: Mapping[str, Any], model: nn.Module) -> Store:
         raise ValueError("the state has more rows than its tasks")
     _check_overlap(pieces)
     _check_complete(pieces, sum(tasks))
-    return Store(pieces, tasks, shapes)
+    if len(each) != len(tasks) or any(rows % k for rows, k in zip(tasks, each, strict=True)):
+        raise ValueError("the state has tasks that are no whole number of examples")
+    return Store(pieces, tasks, shapes, each)
 
 
 def saved_options(memory: "Memory") -> dict[str, Any]:
@@ -85,7 +91,9 @@ def saved_options(memory: "Memory") -> dict[str, Any]:
         "logits": memory.logits is not None,
         "params": memory.parameters.wanted,
         "budget": [memory.budget.directions, memory.budget.nbytes],
+        "when_full": memory.when_full,
         "chunk_size": memory.chunk_size,
+        "statistics": memory.statistics.way,
         "dtype": None if memory.dtype is None else str(memory.dtype).removeprefix("torch."),
     }
 
@@ -100,7 +108,9 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     if saved["outputs"] is None and given.get("outputs") is None:
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size")}
+    # files of version 0.1 say none of these
     dtype = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}.get(saved.get("dtype", ""))
+    known |= {"when_full": saved.get("when_full", "raise"), "statistics": saved.get("statistics", "keep")}
     return {**known, "dtype": dtype, "budget": Budget(*saved["budget"]), **given}
 
 
@@ -162,8 +172,9 @@ def _piece(
     tensors: dict[str, Tensor],
     shapes: Mapping[str, torch.Size],
     params: Mapping[str, Tensor],
+    plain: Mapping[str, str],
 ) -> Piece:
-    names = tuple(str(name) for name in entry["names"])
+    names = tuple(plain[name] for name in entry["names"])
     where = f"piece {i} ({', '.join(names)})"
     sizes = [shapes[name] for name in names]
     rows, start = _whole(entry["rows"], 1), _whole(entry["start"], 0)
@@ -198,6 +209,15 @@ def _rows_read(where: str, index: Tensor, count: int, size: torch.Size) -> int:
     if index.dtype != torch.int32 or index.shape != (count,) or not bool(((index >= 0) & (index < V)).all()):
         raise ValueError(f"{where}: its index does not hold {count} rows of a table of {V}")
     return V
+
+
+def _plain(names: Iterable[str], params: Mapping[str, Tensor]) -> dict[str, str]:
+    """The model's own names for the stored ones, which 0.1.0 took as torch.compile and DDP gave them."""
+    known: dict[str, list[str]] = {}
+    for name in params:
+        known.setdefault(bare(name), []).append(name)
+    found = {name: [name] if name in params else known.get(bare(name), []) for name in names}
+    return {name: own[0] if len(own) == 1 else name for name, own in found.items()}
 
 
 def _check_model(shapes: Mapping[str, torch.Size], params: Mapping[str, Tensor]) -> None:

@@ -55,11 +55,19 @@ class Drift:
             change[piece.start : piece.stop] += block.overlap(u).double().cpu()
         return change
 
-    def remembered(self, before: Store, after: Store, params: Mapping[str, Tensor]) -> None:
-        """Another task has been stored, at the present weights."""
-        rows = self.now(before, params)
-        self.rows = torch.cat([rows, rows.new_zeros(len(after) - len(before))])
-        self.weights = {name: p.detach().clone() for name, p in params.items() if name in after.shapes}
+    def remembered(self, before: Store, after: Store, params: Mapping[str, Tensor], rows: int) -> None:
+        """Another task of so many rows has been stored; where others went for it, drift is counted from now on."""
+        if len(after) != len(before) + rows:
+            self.begin(after, params)
+            return
+        change = self.now(before, params)
+        self.begin(after, params)
+        self.rows[: len(change)] = change
+
+    def begin(self, store: Store, params: Mapping[str, Tensor]) -> None:
+        """Count from the present weights."""
+        self.rows = torch.zeros(len(store), dtype=torch.float64)
+        self.weights = {name: p.detach().clone() for name, p in params.items() if name in store.shapes}
 
     def _moved(self, name: str, p: Tensor | None, shape: Sequence[int]) -> Tensor:
         w = self.weights.get(name)

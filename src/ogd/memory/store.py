@@ -111,9 +111,16 @@ class Store:
     For a stack of runs the pieces, the shapes and K begin with the same axes `...`; a single model has none.
     """
 
-    def __init__(self, pieces: Iterable[Piece] = (), tasks: Iterable[int] = (), shapes: Shapes | None = None):
+    def __init__(
+        self,
+        pieces: Iterable[Piece] = (),
+        tasks: Iterable[int] = (),
+        shapes: Shapes | None = None,
+        each: Iterable[int] | None = None,
+    ):
         self.pieces = list(pieces)
         self.tasks = tuple(tasks)  # rows of each task
+        self.each = tuple([1] * len(self.tasks) if each is None else each)  # of these, rows of each example
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
         self.factors: dict[frozenset[str], Tensor] = {}  # of the K that are well conditioned
@@ -158,12 +165,12 @@ class Store:
             self.factors[key] = known = L
         return known
 
-    def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes) -> "Store":
-        """This store and another task; K of the old rows is kept."""
+    def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes, each: int = 1) -> "Store":
+        """This store and another task, with `each` rows per example; K of the old rows is kept."""
         self.check_shapes(shapes)
         pieces = appended(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
-        store = Store(pieces, (*self.tasks, rows), self.shapes | stored)
+        store = Store(pieces, (*self.tasks, rows), self.shapes | stored, (*self.each, each))
         store.grams, store.factors, store.singular = dict(self.grams), dict(self.factors), set(self.singular)
         return store
 
@@ -201,5 +208,6 @@ class Store:
             if self.shapes.get(name, shape) != shape:
                 raise ValueError(
                     f"parameter {name!r} has shape {tuple(shape)}, its stored gradients "
-                    f"{tuple(self.shapes[name])}: give a layer that grows a new name, or start a new Memory"
+                    f"{tuple(self.shapes[name])}: only the outputs of a layer may grow (its first axis); give another "
+                    "layer another name, or forget the tasks and remember them again"
                 )

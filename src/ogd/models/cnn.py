@@ -2,7 +2,7 @@
 
 from torch import nn
 
-LEAST = 8  # pixels: smaller images leave too little after two poolings
+from ogd.catalogue import LEAST_PIXELS
 
 
 def cnn(shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: int = 100) -> nn.Sequential:
@@ -12,8 +12,9 @@ def cnn(shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: int = 1
         >>> sum(w.numel() for w in cnn().parameters())
         82082
     """
-    if len(shape) != 3 or min(shape[1:]) < LEAST:
-        raise ValueError(f"model: a cnn takes images (channels, height, width) from {LEAST} × {LEAST} on, not {shape}")
+    least = LEAST_PIXELS["cnn"]
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise ValueError(f"model: a cnn takes images (channels, height, width) from {least} × {least} on, not {shape}")
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2),

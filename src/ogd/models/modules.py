@@ -22,13 +22,15 @@ from ogd.models.gradient import DenseGradient
 from ogd.models.initial import Heads, draw_again
 from ogd.models.stack import Stack, numbered
 
+WHOLE = (torch.int32, torch.int64)  # inputs that stay as they are: numbers of words, say
 CHUNK_BYTES = 2**28  # what the gradients of single examples may take at a time
 
 
 class StackedModules(Stack):
     """R modules of one shape, side by side: module i is run `runs[i]`.
 
-    A module must compute every example by itself and draw nothing at random: no batch statistics, no dropout.
+    A module must compute every example by itself and draw nothing at random: no batch statistics, no dropout. Its
+    frozen parameters stay as they are.
 
     Examples:
         >>> stack = StackedModules([nn.Linear(4, 3), nn.Linear(4, 3)])
@@ -43,8 +45,9 @@ class StackedModules(Stack):
         if len(self.runs) != len(modules):
             raise ValueError(f"runs: {len(self.runs)} numbers do not fit {len(modules)} modules")
         params, buffers = stack_module_state(list(modules))
-        self.params: Mapping[str, Tensor] = {name: w.detach().requires_grad_() for name, w in params.items()}
-        self.buffers: Mapping[str, Tensor] = buffers
+        trained = {name for name, w in modules[0].named_parameters() if w.requires_grad}
+        self.params = {name: w.detach().requires_grad_() for name, w in params.items() if name in trained}
+        self.fixed = {name: w.detach() for name, w in (*params.items(), *buffers.items()) if name not in trained}
         self.template = copy.deepcopy(modules[0])
 
     @classmethod
@@ -67,7 +70,7 @@ class StackedModules(Stack):
         return cls(modules, numbers)
 
     def passing(self, x: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        x = x.to(self.dtype)
+        x = self._typed(x)
         with torch.enable_grad():
             z = torch.stack([self._call(self._of(r), x[r]) for r in range(len(self.runs))])
         return (x, z), z.detach()
@@ -76,50 +79,55 @@ class StackedModules(Stack):
         return DenseGradient(torch.autograd.grad(tape[1], list(self.params.values()), delta, materialize_grads=True))
 
     def squares(self, tape: tuple[Tensor, Tensor], delta: Tensor) -> list[Tensor]:
-        def of_one(params: dict[str, Tensor], r: int, x: Tensor, d: Tensor) -> dict[str, Tensor]:
-            loss = lambda params: (self._call({**self._of(r), **params}, x[None])[0] * d).sum()  # noqa: E731
-            return grad(loss)(params)  # type: ignore[no-any-return]
+        found = [self._squares(r, tape[0][r], delta[r]) for r in range(len(self.runs))]
+        return [torch.stack(runs) for runs in zip(*found, strict=True)]
 
-        (x, _), n = tape, delta.shape[1]
-        each = sum(w[0].numel() * w.element_size() for w in self.params.values())
-        step = max(CHUNK_BYTES // each, 1)
-        totals = []
-        for r in range(len(self.runs)):
-            params = {name: w[r].detach() for name, w in self.params.items()}
-            total = {name: torch.zeros_like(w) for name, w in params.items()}
-            for a in range(0, n, step):
-                found = vmap(of_one, (None, None, 0, 0))(params, r, x[r, a : a + step], delta[r, a : a + step])
-                for name, g in found.items():
-                    total[name] += g.square().sum(0)
-            totals.append([square / n for square in total.values()])
-        return [torch.stack(runs) for runs in zip(*totals, strict=True)]
+    def _squares(self, r: int, x: Tensor, delta: Tensor) -> list[Tensor]:
+        """The mean over examples of the squared gradient of δ·z, for one run, some examples at a time."""
+        params = {name: w[r].detach() for name, w in self.params.items()}
+        fixed = {name: w[r] for name, w in self.fixed.items()}
+
+        def loss(params: dict[str, Tensor], x: Tensor, d: Tensor) -> Tensor:
+            return (self._call({**params, **fixed}, x[None])[0] * d).sum()
+
+        total = {name: torch.zeros_like(w) for name, w in params.items()}
+        step = max(CHUNK_BYTES // sum(w.nbytes for w in params.values()), 1)
+        for xs, ds in zip(x.split(step), delta.split(step), strict=True):
+            for name, g in vmap(grad(loss), (None, 0, 0))(params, xs, ds).items():
+                total[name] += g.square().sum(0)
+        return [square / len(x) for square in total.values()]
 
     @torch.no_grad()
     def logits(self, x: Tensor, columns: Tensor | None = None) -> Tensor:
-        x, runs = x.to(self.dtype), range(len(self.runs))
+        x, runs = self._typed(x), range(len(self.runs))
         seen = [x if columns is None else in_order(x, columns[r]) for r in runs]
         return torch.stack([self._call(self._of(r), seen[r]) for r in runs])
 
     def output_gradients(self, batch: Batch, outputs: str, classes: tuple[int, ...] | None) -> tuple[list[Piece], int]:
         found = []
-        for r, run in enumerate(self.runs):
-            x, y = batch.x[r].to(self.dtype), batch.target[r].argmax(-1)
+        for r in range(len(self.runs)):
+            x, y = self._typed(batch.x[r]), batch.target[r].argmax(-1)
             pieces, rows = memory.output_gradients(
-                self.module(run), x, y, outputs=cast(Outputs, outputs), classes=classes
+                self._module(r), x, y, outputs=cast(Outputs, outputs), classes=classes
             )
             found.append(pieces)
         return stacked(found), rows
 
     def module(self, run: int) -> nn.Module:
-        r = self.index(run)
+        return self._module(self.index(run))
+
+    def _module(self, r: int) -> nn.Module:
         module = copy.deepcopy(self.template)
         with torch.no_grad():
             for name, w in [*module.named_parameters(), *module.named_buffers()]:
                 w.copy_(self._of(r)[name])
         return module
 
+    def _typed(self, x: Tensor) -> Tensor:
+        return x if x.dtype in WHOLE else x.to(self.dtype)
+
     def _of(self, r: int) -> dict[str, Tensor]:
-        return {name: w[r] for name, w in (*self.params.items(), *self.buffers.items())}
+        return {name: w[r] for name, w in (*self.params.items(), *self.fixed.items())}
 
     def _call(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         z = functional_call(self.template, dict(weights), (x,))
@@ -143,7 +151,7 @@ def check_module(module: nn.Module) -> None:
                 f"model: {name or type(part).__name__} draws at random while training, and a run must draw from "
                 "(seed, run) alone; leave dropout out, or set p=0"
             )
-    if not any(True for _ in module.parameters()):
+    if not any(w.requires_grad for w in module.parameters()):
         raise ValueError("model: has no parameters to train")
 
 

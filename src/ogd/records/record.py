@@ -160,6 +160,8 @@ def _curve(value: Any, tasks: int) -> Curve | None:
         return None
     schema.check_fields(value, Curve, "its curve")
     steps = value["steps"]
+    if steps == value["accuracy"] == []:  # training was over before the first point
+        return Curve([], [])
     accuracy = _fractions(value["accuracy"], (len(steps), tasks), "curve")
     return Curve(
         [int(step) for step in steps],

@@ -22,7 +22,8 @@ def chunks(
     ends = torch.tensor([len(task.train) for task in tasks]).cumsum(0)
     one_hot, heads = torch.eye(outputs), [head(task, outputs) for task in tasks]
     length = min(max(CHUNK // size, 1) * size, index.shape[1])
-    rows = torch.empty(len(index) * length if len(tasks) == 1 else 0, *tasks[0].train.x.shape[1:])
+    first = tasks[0].train.x
+    rows = first.new_empty(len(index) * length if len(tasks) == 1 else 0, *first.shape[1:])
     for start in range(0, index.shape[1], length):
         chunk = index[:, start : start + length].contiguous()
         if len(tasks) == 1:
@@ -41,7 +42,7 @@ def _mixed(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gather examples of several tasks, each under its own task's permutation and head."""
     owner = torch.bucketize(index, ends, right=True)  # (R, n): whose example it is
-    x = torch.empty(*index.shape, *tasks[0].train.x.shape[1:])
+    x = tasks[0].train.x.new_empty(*index.shape, *tasks[0].train.x.shape[1:])
     y = torch.empty_like(index)
     for t, task in enumerate(tasks):
         mine = owner == t

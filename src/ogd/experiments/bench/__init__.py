@@ -44,6 +44,12 @@ RATIOS = [
         "your own loop under protect(every=50), against plain",
     ),
     (
+        "protect_auto_overhead",
+        "protected auto",
+        "plain",
+        'your own loop under protect(every="auto"), 800 directions, against plain',
+    ),
+    (
         "collect_speedup",
         "collect by a loop",
         "collect",

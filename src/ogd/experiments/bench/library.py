@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,7 @@ def contestants() -> dict[str, Contestant]:
     return {
         "protected": plain_loop(64, _protect(1)),
         "protected every 50": plain_loop(200, _protect(50)),
+        "protected auto": plain_loop(2000, _protect("auto")),  # k is some hundreds, and a turn has some windows
         "collect": timed(lambda: Memory(model).remember((x, y))),
         "collect by a loop": timed(lambda: loop_of_backwards(model, x, y)),
     }
@@ -69,7 +71,7 @@ def loop_of_backwards(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def _protect(every: int) -> Callable[[nn.Module, torch.optim.Optimizer], None]:
+def _protect(every: int | Literal["auto"]) -> Callable[[nn.Module, torch.optim.Optimizer], None]:
     def prepare(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         _remembered(model).protect(optimizer, every)
 

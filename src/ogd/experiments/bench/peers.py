@@ -21,7 +21,7 @@ def contestants() -> dict[str, Contestant]:
     """Avalanche's Naive, EWC and A-GEM in the task after `FINISHED` ones; nothing where it cannot be imported."""
     try:
         with silence():
-            from avalanche.training import AGEM, EWC, Naive  # type: ignore[import-not-found]
+            from avalanche.training import AGEM, EWC, Naive
     except (ImportError, RuntimeError):  # RuntimeError: torchvision's operators do not fit this torch
         return {}
     return {
@@ -33,8 +33,8 @@ def contestants() -> dict[str, Contestant]:
 
 def _strategy(kind: Any, options: dict[str, Any]) -> Contestant:
     """A turn trains the tasks before and the next one, and counts that one's epoch alone."""
-    from avalanche.benchmarks import benchmark_from_datasets  # type: ignore[import-not-found]
-    from avalanche.core import SupervisedPlugin  # type: ignore[import-not-found]
+    from avalanche.benchmarks import benchmark_from_datasets
+    from avalanche.core import SupervisedPlugin
 
     class Stopwatch(SupervisedPlugin):  # type: ignore[misc]
         began = seconds = 0.0
@@ -67,7 +67,7 @@ def _strategy(kind: Any, options: dict[str, Any]) -> Contestant:
 
 
 def _dataset(n: int) -> Any:
-    from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute  # type: ignore[import-not-found]
+    from avalanche.benchmarks.utils import AvalancheDataset, DataAttribute
     from torch.utils.data import TensorDataset
 
     y = torch.randint(PAPER[-1], (n,))

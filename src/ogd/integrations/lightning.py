@@ -1,0 +1,111 @@
+"""Lightning: a callback that protects what earlier calls of `Trainer.fit` have taught a model."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from ogd.integrations.guard import Guard
+from ogd.memory import Memory
+
+
+class OGD(Callback):
+    """Protects during `fit` what was remembered, and at its end remembers the training data: a task is one `fit`.
+
+    The memory is part of Lightning's checkpoints, under `callbacks`, and comes back with `ckpt_path=`. A checkpoint
+    that is made while a task is trained holds the tasks before it; `trainer.save_checkpoint(path)` after `fit` makes
+    one that holds this task as well, and `OGD.from_checkpoint(path)` takes the memory from it to another process.
+
+    Examples:
+        >>> from torch import nn
+        >>> from torch.nn.functional import cross_entropy
+        >>> class Net(LightningModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.net = nn.Linear(4, 3)
+        ...     def forward(self, x):
+        ...         return self.net(x)
+        ...     def training_step(self, batch):
+        ...         x, y = batch
+        ...         return cross_entropy(self(x), y)
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.SGD(self.parameters(), lr=0.1)
+        >>> tasks = [torch.utils.data.TensorDataset(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(2)]
+        >>> model, ogd = Net(), OGD(per_task=2)
+        >>> for task in tasks:
+        ...     quiet = dict(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
+        ...     trainer = Trainer(max_epochs=1, callbacks=[ogd], enable_checkpointing=False, **quiet)
+        ...     trainer.fit(model, torch.utils.data.DataLoader(task, batch_size=3))
+        >>> ogd.memory.tasks
+        (2, 2)
+
+    Args:
+        memory: an `ogd.Memory` of the LightningModule or of a module in it; None: one of the LightningModule, made
+            when the first `fit` begins, whose logits are what its `forward` returns.
+        every: how many steps are projected at once; see `Memory.protect`.
+        remember: whether the training data are remembered at the end of `fit`. False: call
+            `callback.memory.remember` yourself, where a task needs `classes=` or other data.
+        options: those of `ogd.Memory`, for the memory to make.
+    """
+
+    def __init__(self, memory: Memory | None = None, *, every: int = 1, remember: bool = True, **options: Any):
+        self.guard = Guard(memory, every, options)
+        self.remember = remember
+        self._done = False  # whether the task of this fit is remembered
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory; None before the first `fit` begins."""
+        return self.guard.memory
+
+    @classmethod
+    def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """A callback with the memory of one of Lightning's checkpoints, for a new `fit`."""
+        callback = cls(**options)
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        states = checkpoint.get("callbacks", {})
+        if callback.state_key not in states:
+            raise ValueError(f"{os.fspath(path)}: holds no memory; its callbacks are {list(states)}")
+        callback.load_state_dict(states[callback.state_key])
+        return callback
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._done = False
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.guard.of(pl_module)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._done = False
+        self.guard.begin(pl_module, trainer.optimizers)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.guard.settle()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.guard.stop()
+        self._remember(trainer, pl_module)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.global_step:  # resumed from its own end, a fit trains nothing more and has no on_train_end
+            self._remember(trainer, pl_module)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.guard.stop()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self.guard.stop()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"memory": self.guard.state_dict(), "done": self._done}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        self.guard.load_state_dict(state_dict["memory"])
+        self._done = state_dict["done"]
+
+    def _remember(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.remember and not self._done:
+            self.guard.of(pl_module).remember(trainer.train_dataloader)
+            self._done = True

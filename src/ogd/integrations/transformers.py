@@ -1,0 +1,164 @@
+"""Hugging Face: a callback that protects what earlier calls of `Trainer.train` have taught a model.
+
+It works with a `PeftModel` as with any other: what is trainable is protected. A loop that is written with Accelerate
+needs no callback: `accelerator.register_for_checkpointing(memory)` saves an `ogd.Memory` with everything else.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ogd.integrations.guard import Guard
+from ogd.memory import Memory
+from ogd.memory import state as state_files
+
+FILE = "ogd.safetensors"  # in each checkpoint's folder, and in the output folder when training has ended
+IGNORED = -100  # Hugging Face's label for a token that does not count
+
+
+class OGDCallback(TrainerCallback):
+    """Protects during `train` what was remembered, and at its end remembers the training data: a task is one `train`.
+
+    Each checkpoint's folder gets a file `ogd.safetensors` with the memory; `resume_from_checkpoint` finds it there.
+    When training has ended, the memory, which now holds this task too, is written into the output folder, unless
+    `save_strategy` is "no"; `OGDCallback.load(folder, model)` takes it from there to another process.
+
+    Examples:
+        >>> import tempfile, torch
+        >>> from transformers import BertConfig, BertForSequenceClassification, Trainer
+        >>> sizes = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+        >>> model = BertForSequenceClassification(BertConfig(vocab_size=20, **sizes))
+        >>> tasks = [[{"input_ids": torch.tensor([i, t, 3]), "labels": i % 2} for i in range(6)] for t in range(2)]
+        >>> ogd = OGDCallback(per_task=2)
+        >>> for task in tasks:
+        ...     out = tempfile.mkdtemp()
+        ...     args = TrainingArguments(out, num_train_epochs=1, use_cpu=True, report_to="none", disable_tqdm=True)
+        ...     _ = Trainer(model, args, train_dataset=task, callbacks=[ogd]).train()
+        {...}
+        {...}
+        >>> ogd.memory.tasks
+        (2, 2)
+
+    Args:
+        memory: an `ogd.Memory` of the model in training; None: one made when the first `train` begins.
+        every: how many steps are projected at once; see `Memory.protect`.
+        remember: whether the training data are remembered at the end of `train`. False: call
+            `callback.memory.remember` yourself.
+        options: those of `ogd.Memory`, for the memory to make. Where labels are tokens, `outputs` must be a function,
+            such as `next_tokens`.
+    """
+
+    def __init__(self, memory: Memory | None = None, *, every: int = 1, remember: bool = True, **options: Any):
+        if memory is None:
+            options.setdefault("logits", logits)
+        self.guard = Guard(memory, every, options)
+        self.remember = remember
+        self._folder: Path | None = None
+
+    @property
+    def memory(self) -> Memory | None:
+        """The memory; None before the first `train` begins."""
+        return self.guard.memory
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], model: nn.Module, *, every: int = 1, **options: Any) -> Self:
+        """A callback with the memory in an output folder or a checkpoint's; for the options see `Memory.load`."""
+        options.setdefault("logits", logits)
+        return cls(Memory.load(Path(folder) / FILE, model, **options), every=every)
+
+    def restore(self, folder: str | os.PathLike[str]) -> None:
+        """Name the folder before `train(resume_from_checkpoint=folder)`, if it is not in the output folder."""
+        self._folder = Path(folder)
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        model: nn.Module,
+        optimizer: Any,
+        **_: Any,
+    ) -> None:
+        memory = self.guard.of(model)
+        if state.global_step:
+            memory.load_state_dict(self._saved(args, state.global_step))
+        self.guard.begin(model, [optimizer])
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if control.should_save or control.should_evaluate:
+            self.guard.settle()
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.on_step_end(args, state, control)
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self.memory is not None and args.should_save:
+            self.memory.save(Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE)
+
+    def on_train_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        model: nn.Module,
+        train_dataloader: DataLoader[Any],
+        **_: Any,
+    ) -> None:
+        self.guard.stop()
+        memory = self.guard.of(model)
+        if self.remember:
+            memory.remember(pairs(train_dataloader))
+        if args.should_save and args.save_strategy != "no":
+            Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+            memory.save(Path(args.output_dir) / FILE)
+
+    def _saved(self, args: TrainingArguments, step: int) -> dict[str, Any]:
+        """The state in the folder of the checkpoint that training goes on from; Trainer does not tell which it is."""
+        given, self._folder = self._folder or args.resume_from_checkpoint, None
+        folder = Path(given) if isinstance(given, str | Path) else Path(args.output_dir) / f"checkpoint-{step}"
+        if not (folder / FILE).is_file():
+            raise FileNotFoundError(
+                f"training goes on from step {step}, but there is no memory {folder / FILE}: call "
+                "callback.restore(folder) with the folder that you gave to train(resume_from_checkpoint=folder)"
+            )
+        return state_files.read(folder / FILE)
+
+
+def next_tokens(z: Tensor, y: Tensor) -> Tensor:
+    """For `outputs=` of a causal language model: the mean log-probability of a sequence's true next tokens, (B,).
+
+    Examples:
+        >>> import torch
+        >>> z, y = torch.zeros(2, 3, 4), torch.tensor([[0, 1, 2], [0, 3, -100]])
+        >>> next_tokens(z, y).exp()
+        tensor([0.2500, 0.2500])
+    """
+    z, y = z[:, :-1], y[:, 1:]  # position t predicts token t + 1
+    counts = y != IGNORED
+    f = z.log_softmax(-1).gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)  # (B, T − 1)
+    return (f * counts).sum(1) / counts.sum(1).clamp(min=1)
+
+
+def logits(model: nn.Module, x: Mapping[str, Tensor]) -> Tensor:
+    """The logits of a model that takes its inputs by name."""
+    z: Tensor = model(**x).logits
+    return z
+
+
+def pairs(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """A loader whose batches are dictionaries with `labels`, as one of pairs (x, labels)."""
+    collate: Callable[[Any], Any] = loader.collate_fn
+
+    def pair(examples: Any) -> tuple[dict[str, Tensor], Tensor | None]:
+        batch = dict(collate(examples))
+        labels = batch.pop("labels", None)
+        return batch, labels
+
+    return DataLoader(loader.dataset, loader.batch_size or 8, collate_fn=pair)

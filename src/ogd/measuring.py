@@ -1,0 +1,228 @@
+"""Forgetting, measured: one score per old set of examples, before and after, whatever was done against it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.nn import functional as F
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
+
+from ogd.memory.batches import as_pair
+from ogd.memory.examples import Drawn
+from ogd.memory.outputs import Logits
+from ogd.memory.preserving import preserving
+
+Measure = Literal["accuracy", "loss"] | Callable[[Tensor, Any], Tensor]
+BATCH = 256  # examples at a time, where the data has no batches of its own
+IGNORED = -100  # a label that counts for nothing, as in torch's cross_entropy
+
+
+@dataclass(frozen=True)
+class Scores(Mapping[str, float]):
+    """A model's score on each of several sets; `measure` says what was measured, `sizes` on how many examples."""
+
+    scores: Mapping[str, float]
+    sizes: Mapping[str, int]
+    measure: str
+
+    def __getitem__(self, name: str) -> float:
+        return self.scores[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __str__(self) -> str:
+        rows = [[name, _shown(score, self.measure), f"{self.sizes[name]:,}"] for name, score in self.items()]
+        return _table([["set", self.measure, "examples"], *rows])
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Scores side by side. `changes[column][set]` is a column's score less the first column's."""
+
+    columns: Mapping[str, Scores]
+
+    @property
+    def changes(self) -> dict[str, dict[str, float]]:
+        (_, first), *others = self.columns.items()
+        return {column: {name: s[name] - first[name] for name in first if name in s} for column, s in others}
+
+    def __str__(self) -> str:
+        (_, first), *others = self.columns.items()
+        head = ["set", f"{next(iter(self.columns))}, {first.measure}"]
+        for column, _ in others:
+            head += [column, "change"]
+        names = list(dict.fromkeys(name for scores in self.columns.values() for name in scores))
+        rows = [self._row(name) for name in names]
+        return _table([head, *rows])
+
+    def _row(self, name: str) -> list[str]:
+        (_, first), *others = self.columns.items()
+        row = [name, _shown(first.get(name), first.measure)]
+        for column, scores in others:
+            change = self.changes[column].get(name)
+            row += [_shown(scores.get(name), first.measure), _shown(change, first.measure, change=True)]
+        return row
+
+
+def forgetting(
+    model: nn.Module,
+    sets: Mapping[str, object],
+    *,
+    measure: Measure | None = None,
+    logits: Logits | Mapping[str, Logits] | None = None,
+) -> Scores:
+    """A model's score on each old set: call it before and after training on something new, and `compare` the two.
+
+    The model is in evaluation mode meanwhile, and as before afterwards.
+
+    Examples:
+        >>> model = nn.Linear(2, 2)
+        >>> _ = model.weight.data.copy_(torch.eye(2)), model.bias.data.zero_()
+        >>> x, y = torch.tensor([[3.0, 1.0], [0.0, 2.0], [1.0, 2.0]]), torch.tensor([0, 1, 0])
+        >>> before = forgetting(model, {"march": (x, y), "april": (x[:2], y[:2])})
+        >>> print(before)
+        | set   | accuracy | examples |
+        | :---- | -------: | -------: |
+        | march |   66.7 % |        3 |
+        | april |  100.0 % |        2 |
+
+    Args:
+        model: any module.
+        sets: a name for each DataLoader, Dataset or pair of tensors (x, y). A loader's batches may also be
+            dictionaries with `labels`, as Hugging Face's, and triples (x, y, task), as Avalanche's.
+        measure: "accuracy"; "loss" (the model's own if it returns one, cross-entropy for integer labels, the mean
+            square for others); or a function (z, y) → (B,), the score of each example. None: "accuracy" where
+            labels are one integer per example, else "loss".
+        logits: a function (model, x) → z, or one for each set by name; None: they are model(x), or its `.logits`.
+    """
+    if not isinstance(sets, Mapping) or not sets:
+        raise TypeError(f'sets must be a dictionary such as {{"march": loader}}, not {sets!r:.60}')
+    if not (measure is None or callable(measure) or measure in ("accuracy", "loss")):
+        raise ValueError(f'measure must be "accuracy", "loss", a function (z, y) → (B,) or None, not {measure!r}')
+    scores: dict[str, float] = {}
+    sizes: dict[str, int] = {}
+    with preserving(model), torch.no_grad():
+        for name, data in sets.items():
+            own = logits.get(name) if isinstance(logits, Mapping) else logits
+            measure, scores[name], sizes[name] = _score(model, name, data, measure, own)
+    assert measure is not None
+    return Scores(scores, sizes, measure if isinstance(measure, str) else getattr(measure, "__name__", "score"))
+
+
+def compare(before: Scores, after: Scores, **others: Scores) -> Comparison:
+    """Scores before and after as a table to print, with what has changed; more columns by their names.
+
+    Examples:
+        >>> before = Scores({"march": 0.985, "april": 0.97}, {"march": 800, "april": 800}, "accuracy")
+        >>> after = Scores({"march": 0.612, "april": 0.97}, {"march": 800, "april": 800}, "accuracy")
+        >>> print(compare(before, after))
+        | set   | before, accuracy |  after | change |
+        | :---- | ---------------: | -----: | -----: |
+        | march |           98.5 % | 61.2 % |  −37.3 |
+        | april |           97.0 % | 97.0 % |   +0.0 |
+        >>> compare(before, after).changes["after"]["april"]
+        0.0
+    """
+    columns = {"before": before, "after": after, **others}
+    for column, scores in columns.items():
+        if not isinstance(scores, Scores):
+            raise TypeError(f"{column} must be what ogd.forgetting returned, not {type(scores).__name__}")
+        if scores.measure != before.measure:
+            raise ValueError(f"{column} is measured by {scores.measure}, before by {before.measure}: give measure=")
+        if missing := [name for name in before if name not in scores]:
+            raise ValueError(f"{column} lacks the sets {missing}: measure the same sets before and after")
+    return Comparison(columns)
+
+
+def _score(
+    model: nn.Module, name: str, data: object, measure: Measure | None, logits: Logits | None
+) -> tuple[Measure, float, int]:
+    """The measure that was taken, its mean over the set, and the number of examples."""
+    p = next(model.parameters(), None)
+    total = weight = 0.0
+    count = 0
+    for batch in map(as_pair, data) if isinstance(data, DataLoader) else Drawn(data, None, Generator(), BATCH):
+        x, y = batch
+        named = isinstance(x, Mapping)  # the model's arguments, as Hugging Face's batches have them
+        x, y = pytree.tree_map(lambda t: t.to(p.device) if isinstance(t, Tensor) and p is not None else t, (x, y))
+        measure = measure or ("accuracy" if _are_classes(y) else "loss")
+        B = len(y) if isinstance(y, Tensor) else len(pytree.tree_leaves(x)[0])
+        if measure == "loss" and named and logits is None and y is not None:
+            value, n = _own_loss(model(**x, labels=y)), int((y != IGNORED).sum())
+        else:
+            each = _each(_logits(model, x, named, logits), y, measure, name)
+            value, n = each.mean(), len(each)
+        total, weight, count = total + (float(value) * n if n else 0.0), weight + n, count + B
+    if not weight:
+        raise ValueError(f"sets: {name!r} is empty: there is no example to measure")
+    assert measure is not None
+    return measure, total / weight, count
+
+
+def _logits(model: nn.Module, x: Any, named: bool, logits: Logits | None) -> Tensor:
+    if logits is not None:
+        z: Any = logits(model, x)
+    else:
+        z = model(**x) if named else model(x)
+    z = getattr(z, "logits", z)
+    if not isinstance(z, Tensor):
+        whose = "the model" if logits is None else "logits"
+        raise TypeError(f"{whose} returned {type(z).__name__}: give logits=, a function (model, x) → tensor")
+    return z
+
+
+def _are_classes(y: Any) -> bool:
+    return isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point() and y.dtype != torch.bool
+
+
+def _each(z: Tensor, y: Any, measure: Measure, name: str) -> Tensor:
+    """The score of each example, (B,)."""
+    if callable(measure):
+        each = measure(z, y)
+        if not isinstance(each, Tensor) or each.shape != z.shape[:1]:
+            found = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
+            raise ValueError(f"measure must return a tensor of shape ({len(z)},) for {len(z)} examples, not {found}")
+        return each.double()
+    if not isinstance(y, Tensor):
+        raise ValueError(f"sets: {name!r} has no labels, {type(y).__name__} in their place: give pairs (x, y)")
+    if _are_classes(y) and z.ndim == 2 and z.shape[1] > 1:
+        return (z.argmax(1) == y).double() if measure == "accuracy" else F.cross_entropy(z, y, reduction="none")
+    if measure == "loss" and y.is_floating_point() and z.numel() == y.numel():
+        return (z - y.view_as(z)).square().reshape(len(z), -1).mean(1)
+    raise ValueError(
+        f"sets: {name!r} has labels {y.dtype} of shape {tuple(y.shape)} and outputs of shape {tuple(z.shape)}, "
+        f"of which {measure} is not defined: give measure=, a function (z, y) → (B,)"
+    )
+
+
+def _own_loss(output: Any) -> Tensor:
+    """The mean loss of a batch as the model itself computes it from its labels."""
+    loss = getattr(output, "loss", None)
+    if not isinstance(loss, Tensor):
+        raise TypeError(f"the model returned {type(output).__name__} without a loss: give measure= and logits=")
+    return loss
+
+
+def _shown(value: float | None, measure: str, *, change: bool = False) -> str:
+    if value is None:
+        return "–"
+    text = f"{100 * value:+.1f}" if measure == "accuracy" else f"{value:+.4g}"
+    if not change:
+        text = text.removeprefix("+") + (" %" if measure == "accuracy" else "")
+    return text.replace("-", "−") if measure == "accuracy" or "e" not in text else text
+
+
+def _table(rows: list[list[str]]) -> str:
+    """Rows as a Markdown table whose columns stand in line; the first column holds names."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    first, *rest = widths
+    rule = [":" + "-" * (first - 1), *("-" * (w - 1) + ":" for w in rest)]
+    head, *body = [[row[0].ljust(first), *map(str.rjust, row[1:], rest)] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *body])

@@ -1,0 +1,58 @@
+"""Which optimizers can be protected, and the one inside a wrapper whose steps move the weights."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from torch.optim import LBFGS, Optimizer
+
+from ogd.checks import is_whole
+
+
+def optimizers_in(given: object) -> list[Optimizer]:
+    """The optimizers that are meant: one, one in a wrapper, or several, which are then projected together."""
+    if isinstance(given, Mapping):  # {parameter: its optimizer}, as for optimizers in the backward pass
+        given = given.values()
+    several = list(given) if isinstance(given, Iterable) and not isinstance(given, Optimizer) else [given]
+    if not several:
+        raise ValueError("optimizer is an empty list: give one optimizer, or several that step in turn")
+    found = [unwrapped(one) for one in several]
+    if len({id(one) for one in found}) < len(found):
+        raise ValueError("optimizer: the same one is given twice")
+    return found
+
+
+def unwrapped(optimizer: Any) -> Optimizer:
+    """The outermost optimizer with step hooks of its own: a wrapper's `.optimizer`, and so on inwards."""
+    inner, seen = optimizer, set()
+    while not _has_hooks(inner):
+        seen.add(id(inner))
+        inner = getattr(inner, "optimizer", None) if hasattr(inner, "zero_grad") else None
+        if inner is None or id(inner) in seen:
+            raise TypeError(
+                "optimizer must be a torch.optim.Optimizer, a wrapper with one as its .optimizer, or a list of them, "
+                f"not {type(optimizer).__name__}"
+            )
+    return inner  # type: ignore[no-any-return]
+
+
+def check_protectable(optimizers: Iterable[Optimizer], every: object, protected: Collection[Optimizer]) -> None:
+    """Whether what the optimizers do in a step can be projected afterwards."""
+    for optimizer in optimizers:
+        if isinstance(optimizer, LBFGS):
+            raise ValueError(
+                "LBFGS cannot be protected: inside one step it moves the weights several times and judges each "
+                "move by the loss, which a projection afterwards would contradict; use SGD, Adam or the like"
+            )
+        if optimizer in protected:
+            raise ValueError("this optimizer is protected already: call unprotect(optimizer) first")
+    if every != "auto" and not is_whole(every, 1):
+        raise ValueError(f'every must be a whole number of steps, 1 or more, or "auto", not {every!r}')
+
+
+def _has_hooks(optimizer: object) -> bool:
+    # a wrapper may call itself an Optimizer and never have been made as one
+    if not isinstance(optimizer, Optimizer) or "_optimizer_step_pre_hooks" not in vars(optimizer):
+        return False
+    # and another may have taken over all that its inner one has, the hooks included
+    inner = getattr(optimizer, "optimizer", None)
+    return getattr(inner, "_optimizer_step_pre_hooks", None) is not optimizer._optimizer_step_pre_hooks

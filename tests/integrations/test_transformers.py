@@ -1,0 +1,161 @@
+"""Hugging Face's own Trainer, Accelerate and peft: the first task stays, and checkpoints bring the memory back."""
+
+import shutil
+
+import pytest
+import torch
+from drift import forbidden, weights
+from safetensors.torch import load_file
+
+import ogd
+
+HF = "is not installed: pip install 'ogd[hf]'"
+transformers = pytest.importorskip("transformers", reason=f"transformers {HF}")
+accelerate = pytest.importorskip("accelerate", reason=f"accelerate {HF}")
+peft = pytest.importorskip("peft", reason=f"peft {HF}")
+from ogd.integrations.transformers import OGDCallback, logits, next_tokens, pairs  # noqa: E402
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+STEPS = 12
+
+
+def bert():
+    torch.manual_seed(0)
+    config = transformers.BertConfig(vocab_size=30, hidden_dropout_prob=0, attention_probs_dropout_prob=0, **SIZES)
+    return transformers.BertForSequenceClassification(config)
+
+
+def lora():
+    config = peft.LoraConfig(r=2, target_modules=["query", "value"], modules_to_save=["classifier"], lora_dropout=0)
+    return peft.get_peft_model(bert(), config)
+
+
+def gpt():
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=30, n_embd=16, n_layer=1, n_head=2, n_positions=8, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def task(seed, n=24):
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(30, (n, 6), generator=generator)
+    labels = (words.float() @ torch.randn(6, generator=generator) > 0).long()
+    return [
+        {"input_ids": x, "attention_mask": torch.ones_like(x), "labels": y} for x, y in zip(words, labels, strict=True)
+    ]
+
+
+def text(seed):
+    return [{"input_ids": example["input_ids"], "labels": example["input_ids"]} for example in task(seed)]
+
+
+A, B = task(1), task(2)
+
+
+def train(model, callback, data, folder, *, resume=None, **options):
+    options = {"save_strategy": "no", "max_steps": STEPS, "learning_rate": 1e-3, **options}
+    args = transformers.TrainingArguments(
+        str(folder), use_cpu=True, report_to="none", disable_tqdm=True, per_device_train_batch_size=4, **options
+    )
+    trainer = transformers.Trainer(model, args, train_dataset=data, callbacks=[callback] if callback else None)
+    trainer.train(resume_from_checkpoint=resume)
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("make", "tasks", "options"),
+    [(bert, (A, B), {}), (lora, (A, B), {}), (gpt, (text(1), text(2)), {"outputs": next_tokens})],
+    ids=["bert", "bert with LoRA", "gpt2"],
+)
+def test_moves_only_where_the_first_task_stays(tmp_path, make, tasks, options):
+    model, callback = make(), OGDCallback(per_task=8, **options)
+    train(model, callback, tasks[0], tmp_path)
+    state, before = callback.memory.state_dict(), weights(model)
+    assert all(("lora" in name or "classifier" in name) for name in state["shapes"]) == (make is lora)
+    train(model, callback, tasks[1], tmp_path)
+    assert callback.memory.tasks == (8, 8)
+    assert forbidden(state, model, before) < 1e-4
+    before = weights(model)
+    train(model, None, tasks[1], tmp_path)
+    assert forbidden(state, model, before) > 0.1
+
+
+@pytest.mark.parametrize("make", [bert, lora])
+def test_a_checkpoint_inside_a_task_goes_on_as_without_a_break(tmp_path, make):
+    model, callback = make(), OGDCallback(per_task=8, every=5)
+    train(model, callback, A, tmp_path / "a", save_strategy="steps", save_steps=STEPS)
+    state, before = callback.memory.state_dict(), weights(model)
+    train(model, callback, B, tmp_path / "b", save_strategy="steps", save_steps=4)
+    for resumed, folder in [
+        (OGDCallback(per_task=8, every=5), tmp_path / "b"),
+        (OGDCallback(per_task=8, every=5), tmp_path / "c"),
+    ]:
+        checkpoint = folder / "checkpoint-8"
+        if folder.name == "c":
+            shutil.copytree(tmp_path / "b" / "checkpoint-8", tmp_path / "moved")
+            checkpoint = tmp_path / "moved"
+            resumed.restore(checkpoint)
+        again = make()
+        train(again, resumed, B, folder, resume=str(checkpoint), save_strategy="steps", save_steps=4)
+        assert resumed.memory.tasks == (8, 8)
+        for name, p in model.named_parameters():
+            torch.testing.assert_close(p, again.get_parameter(name))
+    if make is bert:
+        middle = bert()
+        middle.load_state_dict(load_file(tmp_path / "b" / "checkpoint-8" / "model.safetensors"))
+        assert forbidden(state, middle, before) < 1e-4
+
+
+def test_the_next_task_in_another_process(tmp_path):
+    model, callback = bert(), OGDCallback(per_task=8)
+    train(model, callback, A, tmp_path / "a", save_strategy="steps", save_steps=STEPS).save_model(tmp_path / "a")
+    other = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "a")
+    taken = OGDCallback.load(tmp_path / "a", other)
+    assert taken.memory.tasks == (8,)
+    train(model, callback, B, tmp_path / "b")
+    train(other, taken, B, tmp_path / "b")
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p, other.get_parameter(name))
+
+
+def test_a_checkpoint_without_a_memory_is_told_of(tmp_path):
+    train(bert(), None, A, tmp_path, save_strategy="steps", save_steps=4)
+    with pytest.raises(
+        FileNotFoundError, match=r"goes on from step 4, but there is no memory .*callback.restore\(folder"
+    ):
+        train(bert(), OGDCallback(), A, tmp_path, resume=str(tmp_path / "checkpoint-4"))
+
+
+def test_accelerate_saves_and_restores_a_memory(tmp_path):
+    def prepared():
+        accelerator = accelerate.Accelerator(cpu=True)
+        model = bert()
+        model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
+        memory = ogd.Memory(model, per_task=8, logits=logits)
+        accelerator.register_for_checkpointing(memory)
+        memory.protect(optimizer.optimizer)
+        return accelerator, model, optimizer, memory
+
+    def steps(accelerator, model, optimizer, data):
+        loader = torch.utils.data.DataLoader(data, 4)
+        for batch in loader:
+            optimizer.zero_grad()
+            accelerator.backward(model(**batch).loss)
+            optimizer.step()
+        return loader
+
+    accelerator, model, optimizer, memory = prepared()
+    loader = steps(accelerator, model, optimizer, A)
+    memory.remember(pairs(loader))
+    accelerator.save_state(str(tmp_path), safe_serialization=True)
+    state, before = memory.state_dict(), weights(model)
+    steps(accelerator, model, optimizer, B)
+    assert forbidden(state, model, before) < 1e-4
+    accelerator, again, optimizer, memory = prepared()
+    accelerator.load_state(str(tmp_path))
+    assert memory.tasks == (8,)
+    steps(accelerator, again, optimizer, B)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p, again.get_parameter(name))

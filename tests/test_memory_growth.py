@@ -1,0 +1,155 @@
+"""Heads that grow: old gradients get zeros for new outputs; what else grows is refused by name."""
+
+import contextlib
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+from memory_models import make, rows, train
+from ogd.memory import Memory, register_layer
+from reference import logit_gradients
+
+
+class IncrementalClassifier(nn.Module):
+    """As in Avalanche: a new nn.Linear of more classes under the same name, the old rows copied into it."""
+
+    def __init__(self, inputs: int, classes: int = 5, bias: bool = True):
+        super().__init__()
+        self.classifier = nn.Linear(inputs, classes, bias=bias)
+
+    def adapt(self, classes: int) -> None:
+        old = self.classifier
+        new = nn.Linear(old.in_features, classes, bias=old.bias is not None).to(old.weight)
+        with torch.no_grad():
+            new.weight[: old.out_features] = old.weight
+            if old.bias is not None:
+                new.bias[: old.out_features] = old.bias
+        self.classifier = new
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(x)
+
+
+class Positions(IncrementalClassifier):
+    """Logits are means over the positions of a convolution's output: stored factored with T > 1, or dense."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(x.unflatten(1, (2, -1))).tanh().mean(1)
+
+
+HEADS: dict[str, Callable[[], IncrementalClassifier]] = {
+    "factored": lambda: IncrementalClassifier(10),
+    "without bias": lambda: IncrementalClassifier(10, bias=False),
+    "dense": lambda: IncrementalClassifier(10, 1),
+    "positions": lambda: Positions(5),
+}
+
+
+def net(head: str) -> tuple[nn.Module, Tensor, Tensor]:
+    _, x, _ = make("mlp", n=12)
+    model = nn.Sequential(nn.Linear(12, 10), nn.Tanh(), HEADS[head]()).double()
+    return model, x, torch.arange(12) % model[2].classifier.out_features
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_that_grows_stays_protected(head: str, tmp_path: Path) -> None:
+    model, x, y = net(head)
+    memory = Memory(model, outputs="all")
+    memory.remember((x[:4], y[:4]))
+    _ = memory.rank  # K is there, and stays
+    K, old = memory.store.gram(memory.store.shapes), model[2].classifier.out_features
+    for classes in (old + 2, old + 5):
+        model[2].adapt(classes)
+        memory.project({})
+        G = logit_gradients(model, x[:4], y[:4], outputs="all", classes=range(old))
+        torch.testing.assert_close(rows(memory), G)
+        torch.testing.assert_close(memory.store.gram(memory.store.shapes), K)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    train(model, optimizer, x[4:], y[4:] + 5, 5)
+    moved = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
+    assert (G @ moved).abs().max() < 1e-12
+    assert moved.norm() > 1e-3
+    memory.remember((x[4:8], y[4:8]))
+    memory.save(tmp_path / "m.safetensors")
+    again = Memory.load(tmp_path / "m.safetensors", model)
+    assert torch.equal(rows(again), rows(memory))
+    torch.testing.assert_close(memory.store.gram(memory.store.shapes), rows(memory) @ rows(memory).mT)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_growing_while_the_optimizer_is_protected(settled: bool) -> None:
+    model, x, y = net("factored")
+    memory = Memory(model)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer, every=3)
+    memory.remember((x[:4], y[:4]))
+    train(model, optimizer, x[4:], y[4:], 2)
+    if settled:  # else the values that are copied are not yet projected, and that is said
+        memory.settle()
+    model[2].adapt(10)
+    optimizer.param_groups[0]["params"] = list(model.parameters())
+    with contextlib.nullcontext() if settled else pytest.warns(UserWarning, match=r"every > 1, call memory\.settle"):
+        train(model, optimizer, x[4:], y[4:] + 5, 1)
+    memory.settle()
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
+    train(model, optimizer, x[4:], y[4:] + 5, 3)
+    moved = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
+    G = rows(memory)
+    assert G.shape == (4, len(moved))
+    assert (G @ moved).abs().max() < 1e-12
+
+
+class Turned(nn.Module):
+    """A weight that lies (in, out), as Hugging Face's Conv1D."""
+
+    def __init__(self, weight: Tensor):
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+def test_a_weight_that_lies_the_other_way_grows_in_its_last_axis() -> None:
+    register_layer(Turned, lambda layer, x, d: (x.unsqueeze(1), d.unsqueeze(1)), out_first=False)
+    _, x, y = make("mlp")
+    model = nn.Sequential(Turned(torch.randn(12, 4).double()))
+    memory = Memory(model)
+    memory.remember((x, y))
+    model[0] = Turned(torch.cat([model[0].weight.detach(), torch.zeros(12, 3).double()], 1))
+    memory.project({})
+    torch.testing.assert_close(rows(memory), logit_gradients(model, x, y))
+
+
+def test_what_grows_otherwise_is_refused_and_other_values_are_said() -> None:
+    def grown(layer: nn.Linear, inputs: int, outputs: int) -> nn.Linear:
+        new = nn.Linear(inputs, outputs).double()
+        with torch.no_grad():
+            new.weight[: layer.out_features, : layer.in_features] = layer.weight[:outputs]
+            new.bias[: layer.out_features] = layer.bias[:outputs]
+        return new
+
+    model, x, y = make("mlp")
+    memory = Memory(model)
+    memory.remember((x, y))
+    kept = copy.deepcopy(rows(memory))
+    for inputs, outputs, shape in ((12, 4, r"\(4, 12\)"), (12, 6, r"\(6, 12\)")):
+        model[4] = grown(model[4] if model[4].in_features == 9 else make("mlp")[0][4], inputs, outputs)
+        with pytest.raises(ValueError, match=rf"'4.weight' has shape {shape}, its stored gradients \(4, 9\): only"):
+            memory.remember((x, y))
+    model[4] = make("mlp")[0][4]
+    assert torch.equal(rows(memory), kept)
+    model[4] = nn.Linear(9, 6).double()
+    with pytest.warns(UserWarning, match=r"4\.weight, 4\.bias: replaced by another tensor with other values"):
+        memory.remember((x, y))
+    smaller = Memory(model)
+    smaller.remember((x, y))
+    model[4] = nn.Linear(9, 3).double()
+    with pytest.raises(ValueError, match=r"'4.weight' has shape \(3, 9\), its stored gradients \(6, 9\)"):
+        smaller.protect(optim.SGD(model.parameters(), lr=0.1))

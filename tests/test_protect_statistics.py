@@ -1,0 +1,323 @@
+"""Buffers that a forward pass changes stay as they are once a task is remembered, whatever the module."""
+
+import copy
+import gc
+import io
+import pickle
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+from torch.nn import functional
+
+from memory_models import make, rows, train
+from ogd.memory import Memory
+
+
+class Scaled(nn.Module):
+    """Statistics by somebody else, as a buffer that each training pass replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(6, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.scale = 0.9 * self.scale + 0.1 * x.detach().abs().mean(0)
+        return x / self.scale
+
+
+class Functional(nn.Module):
+    """Statistics of a module with children, by the functional form, whose backward pass needs the buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.register_buffer("mean", torch.zeros(6))
+        self.register_buffer("var", torch.ones(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.batch_norm(self.inner(x), self.mean, self.var, training=self.training)
+
+
+class Observer(nn.Module):
+    """Sees the range of what passes, in training and in evaluation, and clamps to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("most", torch.tensor(1.0, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.most.copy_(torch.maximum(self.most, x.detach().max()))
+        return x.clamp(max=float(self.most))
+
+
+class Table(nn.Module):
+    """A buffer that no pass changes, and dropout that must stay on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(6.0, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.dropout(x + self.table, 0.5, self.training)
+
+
+def net(layer: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 6), layer, nn.ReLU(), nn.Linear(6, 3)).double()
+
+
+def instance_norm() -> nn.Module:
+    return nn.Sequential(nn.Unflatten(1, (2, 3)), nn.InstanceNorm1d(2, track_running_stats=True), nn.Flatten())
+
+
+LAYERS = {
+    "batch norm": lambda: nn.BatchNorm1d(6),
+    "cumulative batch norm": lambda: nn.BatchNorm1d(6, momentum=None),
+    "instance norm": instance_norm,
+    "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6)),
+    "old spectral norm": lambda: nn.utils.spectral_norm(nn.Linear(6, 6)),
+    "own": Scaled,
+    "functional": Functional,
+    "observer": Observer,
+    "fake quantize": torch.ao.quantization.FakeQuantize,
+}
+DROPPING = {"functional", "observer", "fake quantize"}  # evaluation mode does not keep them, or they have children
+
+
+def data(seed: int, shift: float = 0.0) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(32, 5, generator=g, dtype=torch.float64) + shift
+    return x, torch.randint(3, (32,), generator=g)
+
+
+def buffers(model: nn.Module) -> dict[str, Tensor]:
+    return {name: b.clone() for name, b in model.named_buffers()}
+
+
+def remembered(layer: nn.Module, **options: str) -> tuple[Memory, nn.Module, Tensor]:
+    model = net(layer)
+    x, y = data(0)
+    train(model, optim.SGD(model.parameters(), lr=0.05), x, y, 20)
+    memory = Memory(model, outputs="all", **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an observer says that it is held while it is being remembered
+        memory.remember((x[:4], y[:4]))
+    return memory, model, x[:4]
+
+
+@pytest.mark.filterwarnings("ignore:the forward pass of")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", LAYERS)
+def test_buffers_stay_and_the_outputs_with_them(kind: str) -> None:
+    memory, model, old = remembered(LAYERS[kind]())
+    optimizer = optim.SGD(model.parameters(), lr=1e-4)
+    memory.protect(optimizer)
+    before, outputs = buffers(model), model.eval()(old).detach()
+    model.train()
+    x, y = data(1, shift=2.0)
+    train(model, optimizer, x, y, 50)
+    assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
+    assert model.training
+    assert all(module.training for module in model.modules())
+    protected = (model.eval()(old) - outputs).abs().max().item()
+
+    model.train()
+    memory.unprotect()  # and now they move, if this kind does
+    train(model, optim.SGD(model.parameters(), lr=1e-4), x, y, 50)
+    assert any(not torch.equal(b, before[name]) for name, b in model.named_buffers())
+    if kind != "fake quantize":  # whose outputs have steps of their own
+        assert (model.eval()(old) - outputs).abs().max() > 5 * protected
+
+
+@pytest.mark.parametrize("kind", ["batch norm", "instance norm", "own"])
+def test_training_computes_what_evaluation_will(kind: str) -> None:
+    memory, model, _ = remembered(LAYERS[kind]())
+    x, _ = data(1, shift=2.0)
+    for _ in range(2):  # in the first pass, where this is found out, and later
+        torch.testing.assert_close(model.train()(x), model.eval()(x), rtol=0, atol=0)
+    assert len(memory.statistics.names) == 1
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", LAYERS)
+def test_what_is_dropped_is_said_once(kind: str) -> None:
+    memory, model, _ = remembered(LAYERS[kind]())
+    memory.statistics._said = False
+    x, y = data(1, shift=2.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        train(model, optim.SGD(model.parameters(), lr=0.1), x, y, 3)
+    said = [w for w in caught if "dropped after it" in str(w.message)]
+    assert len(said) == (kind in DROPPING)
+
+
+def test_they_may_move_and_that_is_said_once() -> None:
+    memory, model, _ = remembered(nn.BatchNorm1d(6), statistics="move")
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    before = buffers(model)
+    x, y = data(1, shift=2.0)
+    with pytest.warns(UserWarning, match="statistics='keep' keeps them") as caught:
+        train(model, optimizer, x, y, 5)
+    assert len(caught) == 1
+    assert not torch.equal(model[1].running_mean, before["1.running_mean"])
+    assert model[1].num_batches_tracked == before["1.num_batches_tracked"] + 5
+    with pytest.raises(ValueError, match='statistics must be "keep" or "move"'):
+        Memory(model, statistics="freeze")
+
+
+def test_a_layer_that_took_no_part_in_a_remembered_output_gathers_its_own() -> None:
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"a": nn.BatchNorm1d(5), "head": nn.Linear(5, 3)}).double()
+    x, y = data(0)
+    memory = Memory(model, logits=lambda m, x: m["head"](m["a"](x)))
+    memory.remember((x, y))
+    model["b"] = nn.BatchNorm1d(5).double()
+    model["a"](x)
+    model["b"](x)
+    assert model["a"].num_batches_tracked == 0
+    assert model["b"].num_batches_tracked == 1
+    memory.remember((x, y), logits=lambda m, x: m["head"](m["b"](x)))
+    model["b"](x)
+    assert model["b"].num_batches_tracked == 1
+
+
+@pytest.mark.parametrize("name", ["resnet", "lenet"])
+def test_a_held_model_is_remembered_as_any_other(name: str) -> None:
+    model, x, y = make(name)
+    memory = Memory(model)
+    memory.remember((x, y))
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    memory.protect(optimizer)
+    train(model, optimizer, x, y, 2)
+    memory.remember((x, y))
+    alone = Memory(copy.deepcopy(model))
+    alone.remember((x, y))
+    torch.testing.assert_close(rows(memory)[len(y) :], rows(alone))
+
+
+def test_a_table_that_stays_is_no_reason_to_leave_training_mode() -> None:
+    memory, model, _ = remembered(Table())
+    x, _ = data(1)
+    for _ in range(3):
+        assert not torch.equal(model(x), model(x))  # dropout
+    assert memory.statistics.names == {"1"}
+
+
+def test_statistics_that_the_user_sets_are_taken() -> None:
+    memory, model, _ = remembered(nn.BatchNorm1d(6))
+    x, _ = data(1)
+    model(x)
+    other = {name: b + 1 for name, b in model.state_dict().items()}
+    model.load_state_dict(other)
+    model(x)
+    assert all(torch.equal(b, other[name]) for name, b in model.state_dict().items())
+    model[1].reset_running_stats()
+    model(x)
+    assert not model[1].running_mean.any()
+    assert memory.statistics.names == {"1"}
+
+
+def test_copies_of_the_model_and_a_memory_that_is_gone_hold_nothing() -> None:
+    memory, model, _ = remembered(nn.BatchNorm1d(6))
+    x, _ = data(1)
+    model(x)
+    stored = io.BytesIO()
+    torch.save(model, stored)
+    stored.seek(0)
+    copies = [copy.deepcopy(model), pickle.loads(pickle.dumps(model)), torch.load(stored, weights_only=False)]
+    before = int(model[1].num_batches_tracked)
+    for twin in copies:
+        twin(x)
+        assert twin[1].num_batches_tracked == before + 1
+    twin = copy.deepcopy(memory)
+    twin.protect(optim.SGD(twin.model.parameters(), lr=0.1))
+    twin.model(x)
+    model(x)
+    assert twin.model[1].num_batches_tracked == model[1].num_batches_tracked == before
+    del memory
+    gc.collect()
+    model(x)
+    assert model[1].num_batches_tracked == before + 1
+
+
+def test_a_saved_memory_holds_again_when_it_protects(tmp_path) -> None:
+    memory, model, _ = remembered(nn.BatchNorm1d(6))
+    memory.save(tmp_path / "memory.safetensors")
+    stored = memory.state_dict()
+    assert stored["statistics"] == ["1"]
+    memory.unprotect()
+    again = Memory.load(tmp_path / "memory.safetensors", model)
+    protection = again.protect(optim.SGD(model.parameters(), lr=0.1))
+    x, _ = data(1)
+    before = buffers(model)
+    model(x)
+    assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
+    protection.unprotect()
+    model(x)
+    assert not torch.equal(model[1].running_mean, before["1.running_mean"])
+    del stored["statistics"]  # a file of version 0.1
+    del stored["options"]["statistics"]
+    again.load_state_dict(stored)
+    assert again.statistics.names == {"1"}
+    assert Memory.load(tmp_path / "memory.safetensors", model, statistics="move").statistics.way == "move"
+    with pytest.raises(ValueError, match="list of names"):
+        again.load_state_dict({**stored, "statistics": "1"})
+
+
+def test_a_failing_pass_leaves_the_module_as_it_was() -> None:
+    memory, model, _ = remembered(nn.BatchNorm1d(6))
+    x, _ = data(1)
+    for known in (False, True):
+        with pytest.raises(RuntimeError):
+            model[1](torch.zeros(4, 7, dtype=torch.float64))
+        assert model[1].training
+        assert model[1]._buffers["running_mean"].shape == (6,)
+        if not known:
+            model(x)
+    assert memory.statistics.names == {"1"}
+
+
+def test_a_small_residual_network_drifts_only_to_second_order() -> None:
+    drift = {}
+    for way in ("keep", "move"):
+        model, x, y = make("resnet", n=8)
+        memory = Memory(model, outputs="all", statistics=way)
+        memory.remember((x, y))
+        optimizer = optim.SGD(model.parameters(), lr=1e-3)
+        memory.protect(optimizer)
+        before = model.eval()(x).detach()
+        _, x2, y2 = make("resnet", n=8, seed=1)
+        model.train()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            train(model, optimizer, x2 + 1, y2, 30)
+        drift[way] = (model.eval()(x) - before).norm().item()
+    assert drift["keep"] < drift["move"] / 50
+
+
+@pytest.mark.filterwarnings("ignore")  # dynamo's own
+@pytest.mark.parametrize("first", ["compiled", "remembered"])
+def test_compiled_models_are_held_too(first: str) -> None:
+    torch.compiler.reset()
+    x, y = data(0)
+    if first == "compiled":
+        model = net(nn.BatchNorm1d(6))
+        compiled = torch.compile(model, backend="eager")
+        train(compiled, optim.SGD(model.parameters(), lr=0.05), x, y, 3)
+        memory = Memory(model)
+        memory.remember((x, y))
+    else:
+        memory, model, _ = remembered(nn.BatchNorm1d(6))
+        compiled = torch.compile(model, backend="eager")
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    before = buffers(model)
+    x, y = data(1, shift=2.0)
+    train(compiled, optimizer, x, y, 3)
+    assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
