@@ -301,7 +301,9 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     process = subprocess.Popen(
         arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
     )
-    time.sleep(6)
+    ends = time.monotonic() + 90
+    while not list(tmp_path.rglob("checkpoint-*")) and time.monotonic() < ends:  # it trains by then
+        time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130
