@@ -45,9 +45,7 @@ class Guard:
         """Protect the model from these optimizers."""
         self.stop()
         memory = self.of(model)
-        # a wrapped optimizer, such as Accelerate's, has the one that steps inside
-        bare = [getattr(optimizer, "optimizer", optimizer) for optimizer in optimizers]
-        self._protections = [memory.protect(optimizer, self.every) for optimizer in bare]
+        self._protections = [memory.protect(optimizer, self.every) for optimizer in optimizers]
 
     def settle(self) -> None:
         """Project what is pending, before the weights are looked at."""
