@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogd.memory import Block, Dense, Factored
+from ogd.memory import Block, Dense, Factored, Sparse
+from ogd.memory.gram import by_pairs, by_parts
 
 LEADS = [(), (3,), (2, 3)]
 
@@ -15,7 +16,7 @@ def factored(n: int, T: int, bias: bool, out_first: bool, lead: tuple[int, ...])
 
 
 def update_of(block: Block, lead: tuple[int, ...]) -> list[Tensor]:
-    if isinstance(block, Dense):
+    if not isinstance(block, Factored):
         return [torch.randn(*lead, 5, 4, dtype=torch.float64)]
     shapes = [(4, 5) if block.out_first else (5, 4), (4,)][: 1 + block.bias]
     return [torch.randn(*lead, *shape, dtype=torch.float64) for shape in shapes]
@@ -25,12 +26,18 @@ def flat(update: list[Tensor], lead: tuple[int, ...]) -> Tensor:
     return torch.cat([u.reshape(*lead, -1) for u in update], -1)
 
 
+def sparse(n: int, T: int, lead: tuple[int, ...]) -> Sparse:
+    index = torch.randint(5, (*lead, n * T), dtype=torch.int32)
+    return Sparse(index, torch.randn(*lead, n * T, 4, dtype=torch.float64), V=5, T=T)
+
+
 BLOCKS = {
     "linear": lambda n, lead: factored(n, 1, True, True, lead),
     "no bias": lambda n, lead: factored(n, 1, False, True, lead),
     "in first": lambda n, lead: factored(n, 1, True, False, lead),
     "sequence": lambda n, lead: factored(n, 3, True, True, lead),
     "sequence, in first, no bias": lambda n, lead: factored(n, 3, False, False, lead),
+    "sparse": lambda n, lead: sparse(n, 3, lead),
     "dense": lambda n, lead: Dense(torch.randn(*lead, n, 20, dtype=torch.float64)),
 }
 
@@ -44,6 +51,7 @@ def test_gram_overlap_and_combine_are_those_of_the_rows(kind: str, lead: tuple[i
     update = update_of(block, lead)
     c = torch.randn(*lead, 6, dtype=torch.float64)
     torch.testing.assert_close(block.gram(other), G @ H.mT)
+    torch.testing.assert_close(block.squares(), G.square().sum(-1))
     torch.testing.assert_close(block.overlap(update), (G @ flat(update, lead).unsqueeze(-1)).squeeze(-1))
     combined = (c.unsqueeze(-2) @ G).squeeze(-2)
     torch.testing.assert_close(flat(list(block.combine(c)), lead), combined)
@@ -70,25 +78,27 @@ def test_split_slice_and_join_keep_the_rows(kind: str) -> None:
     G = block.rows(0, 6)
     torch.testing.assert_close(torch.cat([part.rows(0, 6) for part in block.split()], -1), G)
     torch.testing.assert_close(block[2:5].rows(0, 3), G[2:5])
-    joined = block.joined(more)
-    assert joined is not None
-    torch.testing.assert_close(joined.rows(0, 8), torch.cat([G, more.rows(0, 2)]))
+    assert block.fits(more)
+    joined = block.joined(more, more)
+    torch.testing.assert_close(joined.rows(0, 10), torch.cat([G, more.rows(0, 2), more.rows(0, 2)]))
 
 
 def test_blocks_of_different_kinds_do_not_join_but_have_a_gram() -> None:
     long, short = factored(4, 3, False, True, ()), factored(5, 1, False, True, ())
-    dense = Dense(torch.randn(2, 20, dtype=torch.float64))
-    for one in (long, short, dense):
-        for other in (long, short, dense):
-            assert (one.joined(other) is None) == (one is not other)
+    dense, table = Dense(torch.randn(2, 20, dtype=torch.float64)), sparse(3, 2, ())
+    for one in (long, short, dense, table):
+        for other in (long, short, dense, table):
+            assert one.fits(other) == (one is other)
             torch.testing.assert_close(one.gram(other), one.rows(0, one.n) @ other.rows(0, other.n).mT)
 
 
 def test_a_large_gram_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     block = factored(7, 3, True, True, ())
     whole = block.gram(block)
-    monkeypatch.setattr("ogd.memory.blocks.CHUNK", 50)  # two rows at a time
-    torch.testing.assert_close(block.gram(block), whole)
+    monkeypatch.setattr("ogd.memory.gram.CHUNK", 50)
+    for form in (by_pairs, by_parts):
+        torch.testing.assert_close(form(block, block), whole)
+        torch.testing.assert_close(form(block, block[2:5]), whole[:, 2:5])
 
 
 def test_gram_is_float64_whatever_is_stored() -> None:
@@ -96,6 +106,23 @@ def test_gram_is_float64_whatever_is_stored() -> None:
     K = block.gram(block)
     assert K.dtype == torch.float64
     torch.testing.assert_close(K, block.rows(0, 4) @ block.rows(0, 4).mT)
+
+
+def test_both_forms_of_a_gram_are_those_of_the_rows() -> None:
+    for out_first in (True, False):
+        one, other = factored(140, 2, True, out_first, ()), factored(6, 3, True, out_first, ())
+        G, H = one.rows(0, 140), other.rows(0, 6)
+        for form in (by_pairs, by_parts):
+            torch.testing.assert_close(form(one, one), G @ G.mT)
+            torch.testing.assert_close(form(one, other), G @ H.mT)
+
+
+@pytest.mark.parametrize("often", [0, 20, 10**9])
+def test_entries_that_rows_share_count_by_products_and_by_pairs(often: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ogd.memory.sparse.OFTEN", often)
+    one, other = sparse(9, 4, ()), sparse(7, 2, ())
+    torch.testing.assert_close(one.gram(other), one.rows(0, 9) @ other.rows(0, 7).mT)
+    assert one[0:0].gram(other).shape == (0, 7)
 
 
 @pytest.mark.parametrize("layout", ["channels_last", "bfloat16"])

@@ -314,6 +314,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("ogd.experiments.bench.ROUNDS", 1)
     monkeypatch.setattr("ogd.experiments.bench.laboratory.DIRECTIONS", 200)
+    monkeypatch.setattr("ogd.experiments.bench.sizes.DIRECTIONS", 3)
+    monkeypatch.setattr("ogd.experiments.bench.sizes.BATCH", 2)
     assert json.loads(run(capsys, "bench", "--json")[1])["lockstep_sgd_speedup"] > 1
     _, out, _ = run(capsys, "bench", "--save", tmp_path / "speed.json")
     assert "lockstep_sgd_speedup" in out

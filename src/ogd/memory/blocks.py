@@ -17,7 +17,8 @@ from typing import Self, TypeAlias
 import torch
 from torch import Tensor
 
-CHUNK = 2**23  # float64 numbers that `gram` may expand at a time: 64 MiB
+from ogd.memory.gram import by_parts, of_products, squares
+from ogd.memory.sparse import Sparse, alike
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,7 @@ class Factored:
     a is the layer's input and δ the gradient at its output. T outer products make one row: 1 for a Linear
     layer on vectors, the length for one on sequences, the output's positions for a convolution.
 
-        gram       (A Aᵀ + 1) ∘ (D Dᵀ)        the 1 is the bias
+        gram       (A Aᵀ + 1) ∘ (D Dᵀ)        the 1 is the bias; for T > 1 see gram.py
         overlap    rowsum((A U + b) ∘ D)
         combine    Aᵀ (c ∘ D),  Σ c ∘ D
     """
@@ -59,13 +60,24 @@ class Factored:
     def device(self) -> torch.device:
         return self.A.device
 
+    @property
+    def width(self) -> int:
+        """The columns of the weight."""
+        return self.A.shape[-1] * self.D.shape[-1]
+
+    @property
+    def grain(self) -> int:
+        """`columns` begin and end at multiples of this."""
+        return self.A.shape[-1] if self.out_first else self.D.shape[-1]
+
     def gram(self, other: "Block") -> Tensor:
-        if isinstance(other, Factored) and self.T == other.T == 1:
-            K = self.A.double() @ other.A.double().mT  # (..., n, m)
-            if self.bias:
-                K += 1
-            return K.mul_(self.D.double() @ other.D.double().mT)
-        return _gram_of_rows(self, other)
+        return of_products(self, other) if isinstance(other, Factored) else by_parts(self, other)
+
+    def squares(self) -> Tensor:
+        """|g_i|² of every row, (..., n)."""
+        if self.T > 1:
+            return sum((squares(part) for part in self.split()), torch.zeros((), dtype=torch.float64))
+        return (self.A.double().square().sum(-1) + self.bias) * self.D.double().square().sum(-1)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         Y = self._matrix(update[0].to(self.A.dtype)) @ self.A.mT  # (..., out, n·T)
@@ -105,6 +117,13 @@ class Factored:
         W = D.mT @ A if self.out_first else A.mT @ D
         return torch.cat([W.flatten(-2), D.sum(-2)], -1) if self.bias else W.flatten(-2)
 
+    def columns(self, start: int, stop: int) -> Tensor:
+        """Columns start:stop of the weight's G, (..., n, stop − start)."""
+        one, other = (self.D, self.A) if self.out_first else (self.A, self.D)
+        one = one[..., start // self.grain : stop // self.grain]
+        X, Y = (torch.unflatten(F, -2, (self.n, self.T)).double() for F in (one, other))
+        return (X.mT @ Y).flatten(-2)
+
     def tensors(self) -> dict[str, Tensor]:
         return {"A": self.A, "D": self.D}
 
@@ -114,13 +133,15 @@ class Factored:
         delta = self.D if self.T == 1 else torch.unflatten(self.D, -2, (self.n, self.T)).sum(-2)
         return (weight, Dense(delta)) if self.bias else (weight,)
 
-    def joined(self, other: "Block") -> "Factored | None":
-        """These rows and the other's in one block, or None where they do not fit together."""
-        if not isinstance(other, Factored) or not _alike(self.A, other.A):
-            return None
-        if (self.bias, self.T, self.out_first) != (other.bias, other.T, other.out_first):
-            return None
-        return replace(self, A=torch.cat([self.A, other.A], -2), D=torch.cat([self.D, other.D], -2))
+    def fits(self, other: "Block") -> bool:
+        """Whether the other's rows can follow these in one block."""
+        same = isinstance(other, Factored) and alike(self.A, other.A) and alike(self.D, other.D)
+        return same and (self.bias, self.T, self.out_first) == (other.bias, other.T, other.out_first)  # type: ignore[union-attr]
+
+    def joined(self, *others: "Block") -> Self:
+        """These rows and those of others that fit, in one block."""
+        every = [block.tensors() for block in (self, *others)]
+        return replace(self, A=torch.cat([t["A"] for t in every], -2), D=torch.cat([t["D"] for t in every], -2))
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         return replace(self, A=self.A.to(device, dtype), D=self.D.to(device, dtype))
@@ -164,8 +185,17 @@ class Dense:
     def device(self) -> torch.device:
         return self.G.device
 
+    @property
+    def width(self) -> int:
+        return self.G.shape[-1]
+
+    T = grain = 1
+
     def gram(self, other: "Block") -> Tensor:
-        return _gram_of_rows(self, other)
+        return by_parts(self, other)
+
+    def squares(self) -> Tensor:
+        return squares(self)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         (u,) = update
@@ -189,17 +219,20 @@ class Dense:
     def rows(self, start: int, stop: int) -> Tensor:
         return self.G[..., start:stop, :].double()
 
+    def columns(self, start: int, stop: int) -> Tensor:
+        return self.G[..., start:stop].double()
+
     def tensors(self) -> dict[str, Tensor]:
         return {"G": self.G}
 
     def split(self) -> tuple["Block", ...]:
         return (self,)
 
-    def joined(self, other: "Block") -> "Dense | None":
-        """These rows and the other's in one block, or None where they do not fit together."""
-        if not isinstance(other, Dense) or not _alike(self.G, other.G):
-            return None
-        return Dense(torch.cat([self.G, other.G], -2))
+    def fits(self, other: "Block") -> bool:
+        return isinstance(other, Dense) and alike(self.G, other.G)
+
+    def joined(self, *others: "Block") -> Self:
+        return replace(self, G=torch.cat([block.tensors()["G"] for block in (self, *others)], -2))
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
         return replace(self, G=self.G.to(device, dtype))
@@ -208,27 +241,9 @@ class Dense:
         return replace(self, G=self.G[..., rows, :])
 
 
-Block: TypeAlias = Factored | Dense
-
-
-def _gram_of_rows(one: Block, other: Block) -> Tensor:
-    """G G'ᵀ from the rows themselves, some at a time: for T outer products per row also the cheaper way."""
-    first = one.rows(0, min(one.n, 1))
-    width = max(first.shape[:-2].numel() * first.shape[-1], 1)
-    step = max(CHUNK // width, 1)
-    K = first.new_zeros(*first.shape[:-2], one.n, other.n)  # (..., n, m)
-    for i in range(0, one.n, step):
-        rows = one.rows(i, min(i + step, one.n))
-        for j in range(0, other.n, step):
-            K[..., i : i + step, j : j + step] = rows @ other.rows(j, min(j + step, other.n)).mT
-    return K
+Block: TypeAlias = Factored | Dense | Sparse
 
 
 def _add(params: Sequence[Tensor], update: Sequence[Tensor]) -> None:
     for p, u in zip(params, update, strict=True):
         p.add_(u.reshape(p.shape))
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    same_axes = one.shape[:-2] == other.shape[:-2] and one.shape[-1] == other.shape[-1]
-    return same_axes and one.dtype == other.dtype and one.device == other.device

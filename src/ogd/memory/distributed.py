@@ -33,6 +33,7 @@ def remembered(
     params: Mapping[str, Tensor],
     examples: Drawn,
     chunk_size: int | None,
+    dtype: torch.dtype | None,
     sharded: bool,
 ) -> Store:
     """The store and another task, to which each rank gives its share. Collective."""
@@ -52,7 +53,7 @@ def remembered(
     def share() -> tuple[int, Shapes]:
         if not mine:  # fewer examples than ranks
             return 0, shapes
-        found, n = plain_pieces(chosen, params, picked(drawn, mine), len(store), chunk_size)
+        found, n = plain_pieces(chosen, params, picked(drawn, mine), len(store), chunk_size, dtype, len(mine))
         pieces.extend(found)
         return n, shapes
 

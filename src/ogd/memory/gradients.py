@@ -1,43 +1,33 @@
 """Model + examples → blocks: the gradient of each chosen output of each example, the rows of G.
 
-Linear and convolution layers need one forward pass, and one backward pass per output, for a whole chunk: hooks
-keep each layer's input a, autograd gives the gradient δ at its output. That is right only if the layer was
-called once, its parameters were used by that call alone, and its first axis is the examples': all this is
-checked, and what fails is differentiated example by example (torch.func, or a loop where that cannot).
+One forward pass, and one backward pass per output, serve a whole chunk: what went into a layer or an operation is
+known, and autograd gives the gradient δ at its output (`calls`, `uses`, `reading`). A parameter that was used
+several times, or in a way that is not known, is differentiated example by example (torch.func, or a loop where that
+cannot).
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.nn.modules.module import _global_forward_hooks
 from torch.utils import _pytree as pytree
 
-from ogd.memory.blocks import Dense, Factored
+from ogd.memory.blocks import Block, Dense
+from ogd.memory.calls import watching
 from ogd.memory.checks import check_options, check_task, check_whole_parameters
 from ogd.memory.examples import Chunk, length, take
 from ogd.memory.graph import check_visible, uses_of
-from ogd.memory.layers import rule_of
 from ogd.memory.outputs import Chosen, Outputs, check_labels
 from ogd.memory.per_example import CHUNK_BYTES, per_example
 from ogd.memory.preserving import preserving
+from ogd.memory.reading import read, sources
 from ogd.memory.store import Piece, appended
+from ogd.memory.work import say
 
 Params = Mapping[str, Tensor]
 CHUNK_MOST = 256
-
-
-class _Call:
-    """What a hook saw of one call of a layer."""
-
-    def __init__(self, a: Tensor, out: Tensor):
-        self.a, self.version = a.detach(), a._version
-        # the edge, not the tensor: an in-place ReLU would move the tensor behind itself
-        self.edge: GradientEdge = get_gradient_edge(out)
-        self.batch = (a.shape[0], out.shape[0])
 
 
 def output_gradients(
@@ -69,9 +59,15 @@ def output_gradients(
 
 
 def gather(
-    chosen: Chosen, params: Params, batches: Iterable[Chunk], start: int, chunk_size: int | None
+    chosen: Chosen,
+    params: Params,
+    batches: Iterable[Chunk],
+    start: int,
+    chunk_size: int | None,
+    dtype: torch.dtype | None = None,
+    expected: int | None = None,
 ) -> tuple[list[Piece], int]:
-    """The pieces of G for a task whose rows begin at `start`, and their number."""
+    """The pieces of G for a task whose rows begin at `start`, and their number; about `expected` examples come."""
     device = next(iter(params.values())).device
     pieces: list[Piece] = []
     n = start
@@ -84,23 +80,29 @@ def gather(
                 continue
             chunk_size = chunk_size or fitting(chosen, *take((x, y), slice(0, 1)))
             for i in range(0, B, chunk_size):
+                began = time.thread_time()  # not the clock: a busy machine is no long work
                 found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
-                pieces += [Piece(piece.names, piece.block, n) for piece in found]
+                pieces += [Piece(piece.names, stored_as(piece.block, dtype), n) for piece in found]
+                if n == start and expected is not None:
+                    _say(expected, min(chunk_size, B - i), time.thread_time() - began, pieces)
                 n += rows
     if n == start:
         raise ValueError("data is empty: there is no example to remember")
     check_finite(pieces)
-    return appended((), pieces), n - start
+    return appended((), _given_up(pieces)), n - start
+
+
+def _given_up(pieces: list[Piece]) -> Iterator[Piece]:
+    """The pieces in their order, of which the list keeps none: then their memory is free once they are joined."""
+    pieces.reverse()
+    while pieces:
+        yield pieces.pop()
 
 
 def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:
     """The pieces of G for one chunk, and its number of rows: example by example, output by output."""
-    calls, handles = _watch(chosen.model)
-    try:
+    with watching(chosen.model) as calls:
         scores = chosen.scores(x)
-    finally:
-        for handle in handles:
-            handle.remove()
     chosen.check(scores, y)
     f = chosen.choose(scores, y)  # (B, k)
     B = length((x, y))
@@ -109,15 +111,36 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     check_visible(f, chosen.model, params)
     uses = uses_of(f)
     names = {id(p): name for name, p in params.items()}
-    layers = {m: c[0] for m, c in calls.items() if len(c) == 1 and _alone(m, c[0], uses, names, B)}
-    pieces = _read_layers(f, layers, names)
+    pieces = read(f, sources(f, calls, names, uses))
     covered = {name for piece in pieces for name in piece.names}
     rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
     if rest:
+        chosen.slow |= {
+            name: "it is used in a way that is not known" if uses[id(p)] == 1 else f"it is used {uses[id(p)]} times"
+            for name, p in rest.items()
+        }
         pieces += [Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()]
     if not pieces:
         raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
-    return pieces, f.numel()
+    place = {name: i for i, name in enumerate(params)}
+    return sorted(pieces, key=lambda piece: place[piece.names[0]]), f.numel()
+
+
+def _say(expected: int, done: int, seconds: float, pieces: Sequence[Piece]) -> None:
+    """What remembering will take, by its first chunk; one of less than three seconds tells nothing about time."""
+    nbytes = sum(piece.block.nbytes for piece in pieces)
+    times = expected / done
+    say(f"remembering up to {expected:,} examples", times * seconds if seconds > 3 else 0, times * nbytes)
+
+
+def check_dtype(dtype: object) -> None:
+    """Whether gradients can be stored so."""
+    if dtype is not None and dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
+        raise TypeError(f"dtype must be None or a floating-point type such as torch.bfloat16, not {dtype!r}")
+
+
+def stored_as(block: Block, dtype: torch.dtype | None) -> Block:
+    return block if dtype is None else block.to(block.device, dtype)
 
 
 def fitting(chosen: Chosen, x: Any, y: Any) -> int:
@@ -160,74 +183,3 @@ def check_finite(pieces: Sequence[Piece]) -> None:
                 f"the gradient of {' and '.join(piece.names)} is not finite (NaN or infinite): nothing was "
                 "stored; look for such values in the data and in the weights"
             )
-
-
-def _watch(model: nn.Module) -> tuple[dict[nn.Module, list[_Call]], list[Any]]:
-    calls: dict[nn.Module, list[_Call]] = {}
-
-    def hook(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        seen = calls.setdefault(layer, [])
-        if isinstance(out, Tensor) and out.grad_fn is not None and args:
-            seen.append(_Call(args[0], out))
-
-    # first in the queue, so that other hooks cannot have replaced the output; those for all modules come before
-    layers = [] if _global_forward_hooks else [layer for layer in model.modules() if rule_of(layer)]
-    return calls, [layer.register_forward_hook(hook, prepend=True) for layer in layers]
-
-
-def _alone(layer: nn.Module, call: _Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:
-    """Whether the layer's gradient comes from this call only, with the examples on the first axis."""
-    own = [p for p in layer._parameters.values() if p is not None]
-    return (
-        id(layer.weight) in names
-        and all(uses[id(p)] == 1 for p in own if id(p) in names)
-        and call.a.ndim > 1
-        and call.batch == (B, B)
-        and call.a._version == call.version
-    )
-
-
-def _read_layers(f: Tensor, layers: Mapping[nn.Module, _Call], names: Mapping[int, str]) -> list[Piece]:
-    """One backward pass per output gives every layer its δ; one more shows that δ_i is of example i alone."""
-    if not layers:
-        return []
-    B, k = f.shape
-    edges = [call.edge for call in layers.values()]
-    passes = [torch.autograd.grad(f[:, j].sum(), edges, retain_graph=True, allow_unused=True) for j in range(k)]
-    # weigh example i by v_i, a power of two: its δ must grow by exactly v_i
-    powers = torch.randperm(B, generator=torch.Generator().manual_seed(B)) % 8
-    v = (2.0**powers).to(f).unsqueeze(1)  # (B, 1)
-    probes = torch.autograd.grad((v * f).sum(), edges, retain_graph=True, allow_unused=True)
-    pieces = []
-    for (layer, call), probe, *ds in zip(layers.items(), probes, *passes, strict=True):
-        if probe is None:  # its output is not used, so its weight is used elsewhere
-            continue
-        d = torch.stack([torch.zeros_like(probe) if d is None else d for d in ds])  # (k, B, ...)
-        if _belongs(d, probe, v):
-            pieces += _factor(layer, call.a, d, names)
-    return pieces
-
-
-def _belongs(d: Tensor, probe: Tensor, v: Tensor) -> bool:
-    """Whether weighing the examples by v weighs their δ alike; d is (k, B, ...), the probe its sum over k."""
-    weighted = d.sum(0) * v.view(-1, *[1] * (probe.ndim - 1))
-    slack = torch.finfo(d.dtype).eps ** 0.5 * d.abs().amax() * v.amax()
-    return bool(((weighted - probe).abs() <= slack).all() | ~probe.isfinite().all())  # NaN is found later
-
-
-def _factor(layer: nn.Module, a: Tensor, d: Tensor, names: Mapping[int, str]) -> list[Piece]:
-    """The layer's piece, factored or dense, whichever is smaller."""
-    rule = rule_of(layer)
-    assert rule is not None
-    read = [rule.read(layer, a, d_j) for d_j in d]
-    A = torch.stack([A for A, _ in read], 1).flatten(0, 2)  # (B·k·T, in)
-    D = torch.stack([D for _, D in read], 1).flatten(0, 2)  # (B·k·T, out)
-    T = len(D) // (d.shape[0] * d.shape[1])
-    bias = layer._parameters.get("bias")
-    own = [p for p in (layer._parameters["weight"], bias) if p is not None and id(p) in names]
-    block = Factored(A.contiguous(), D.contiguous(), bias=len(own) == 2, T=T, out_first=rule.out_first)
-    piece = Piece(tuple(names[id(p)] for p in own), block)
-    if T * (A.shape[1] + D.shape[1]) < sum(p.numel() for p in own):
-        return [piece]
-    parts = zip(piece.names, block.split(), strict=True)
-    return [Piece((name,), Dense(part.rows(0, block.n).to(D.dtype))) for name, part in parts]

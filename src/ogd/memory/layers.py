@@ -5,7 +5,7 @@ at its output (batch first) a reader returns A (B, T, in) and D (B, T, out), who
 are the example's gradient of the weight.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,11 +47,11 @@ def register_layer(layer: type[nn.Module], read: Reader, *, out_first: bool = Tr
 
 
 def rule_of(layer: nn.Module) -> Rule | None:
-    """The rule of a layer, or None: then its gradients are stored dense."""
+    """The rule of a layer, or None: then `uses` finds in the graph how its parameters were used."""
     rule = _RULES.get(type(layer))
     # a weight that something else computes (weight norm, a parametrisation) is no parameter of the layer
     own_weight = isinstance(layer._parameters.get("weight"), nn.Parameter)
-    # a grouped convolution has so few weights that dense is smaller but for maps of very few positions
+    # a grouped convolution is no one matrix product
     grouped = getattr(layer, "groups", 1) > 1
     # a forward put on the layer itself may compute anything
     own_forward = "forward" in vars(layer)
@@ -67,13 +67,21 @@ def _linear(layer: nn.Linear, x: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     return _positions(x), _positions(d)
 
 
+def patches(
+    x: Tensor, kernel: Sequence[int], *, dilation: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> Tensor:
+    """What a convolution sees at each of its positions: x (B, C, length) or (B, C, H, W) → (B, T, C · kernel)."""
+    if x.ndim == 3:  # unfold knows images only: a sequence is an image of height 1
+        x, kernel, dilation, stride, padding = x.unsqueeze(2), (1, *kernel), (1, *dilation), (1, *stride), (0, *padding)
+    sizes = [tuple(size) for size in (kernel, dilation, padding, stride)]
+    return functional.unfold(x, *sizes).mT
+
+
 def _conv(layer: nn.Conv1d | nn.Conv2d, x: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
-    kernel, dilation, stride = layer.kernel_size, layer.dilation, layer.stride
-    if x.ndim == 3:  # unfold knows images only: a sequence is an image of height 1
-        x, kernel, dilation, stride = x.unsqueeze(2), (1, *kernel), (1, *dilation), (1, *stride)
-    A = functional.unfold(x, kernel, dilation=dilation, stride=stride).mT  # (B, T, in)
+    none = [0] * len(layer.kernel_size)
+    A = patches(x, layer.kernel_size, dilation=layer.dilation, stride=layer.stride, padding=none)
     return A, d.flatten(2).mT
 
 

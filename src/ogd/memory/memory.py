@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import EllipsisType
 from typing import Any, Literal, Self
 
-import torch  # noqa: F401  (the examples below)
+import torch
 from torch import Generator, Tensor, nn
 
 from ogd.memory import state
@@ -22,17 +22,19 @@ from ogd.memory.checks import (
 )
 from ogd.memory.distributed import check_alike, common, remembered, sharded_store, whole_store
 from ogd.memory.examples import Drawn
-from ogd.memory.gradients import CHUNK_MOST, check_model
+from ogd.memory.explain import Explanation, explained
+from ogd.memory.gradients import CHUNK_MOST, check_dtype, check_model
 from ogd.memory.names import plain_names, unwrapped
 from ogd.memory.outputs import Chosen, Logits, Outputs
 from ogd.memory.parameters import Parameters
-from ogd.memory.projector import projector_of
+from ogd.memory.projector import DIRECT, kept, projector_of
 from ogd.memory.protect import Protection
 from ogd.memory.protecting import Protecting
 from ogd.memory.ranks import together
 from ogd.memory.remembering import seeded, task_rows
 from ogd.memory.rows import within, without
 from ogd.memory.statistics import Statistics
+from ogd.memory.stats import Drift, Stats, by_task
 from ogd.memory.store import Store
 from ogd.memory.watching import Watch
 
@@ -76,6 +78,8 @@ class Memory(Protecting):
             and remembered outputs drift with them.
         sharded: with several ranks of torch.distributed, keep on each only its share of the stored gradients.
         distributed: whether the ranks share one memory; False: each has its own, for a model of its own.
+        dtype: how gradients are stored; None: as the parameters are. torch.bfloat16 takes half the bytes, and its
+            rounding leaves a little of each update's effect (docs/sizes.md).
     """
 
     def __init__(
@@ -92,9 +96,12 @@ class Memory(Protecting):
         statistics: Literal["keep", "move"] = "keep",
         sharded: bool = False,
         distributed: bool = True,
+        dtype: torch.dtype | None = None,
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
         check_full(when_full, budget)
+        check_dtype(dtype)
+        self.dtype = dtype
         self.model, self.outputs, self.logits = model, outputs, logits
         self.per_task = None if per_task is None else int(per_task)
         self.chunk_size = None if chunk_size is None else int(chunk_size)
@@ -105,7 +112,7 @@ class Memory(Protecting):
         self.sharded, self.distributed = sharded, distributed
         self._alike: Store | None = None  # the last store that was seen to be the same on all ranks
         self.statistics = Statistics(model, statistics)
-        self._watch = Watch()
+        self._watch, self._drift = Watch(), Drift()
         self._protections: list[Protection] = []
 
     def __len__(self) -> int:
@@ -130,7 +137,7 @@ class Memory(Protecting):
     def resident_nbytes(self) -> int:
         """Bytes in use: the gradients and what is derived from them, K and the projectors."""
         projectors = sum(p.projector.nbytes for p in self._protections if p.projector is not None)
-        return self.nbytes + sum(K.nbytes for K in self.store.grams.values()) + projectors
+        return self.nbytes + self.store.derived_nbytes + projectors
 
     @property
     def rank(self) -> int:
@@ -190,7 +197,10 @@ class Memory(Protecting):
         if self._shared:
             called = set().union(*together(lambda: called, "name its modules"))  # a rank may have had no share
             generator = common(generator)
-        self._replace(within(self.budget, self.when_full, store, generator))
+        rows = store.tasks[-1]
+        store = within(self.budget, self.when_full, store, generator)
+        self._drift.remembered(self.store, store, self.parameters.named(), rows)
+        self._replace(store)
         self.statistics.names |= called
         self.statistics.hold()
         self._watch.begin(params, self.store.shapes)
@@ -212,6 +222,7 @@ class Memory(Protecting):
         check_forgotten(task, len(self.tasks))
         self.settle()
         self._replace(without(self.store, range(len(self.tasks))[task]), bind=False)
+        self._drift.begin(self.store, self.parameters.named())
 
     def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """P u for an update given by parameter names, for those who write their own optimizer.
@@ -257,10 +268,38 @@ class Memory(Protecting):
             check_alike(store)
             store = sharded_store(store)
         self.statistics.restore(stored)
+        self._drift.begin(store, self.parameters.named())
         self._replace(store)
         self._watch.weights = {}
         if self._protections:
             self.statistics.hold()
+
+    def explain(
+        self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
+    ) -> Explanation:
+        """How `remember` would store such data, layer by layer, found out on two examples: a dry run.
+
+        Examples:
+            >>> memory = Memory(nn.Linear(4, 3))
+            >>> print(memory.explain((torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1]))))
+            parameters               bytes  stored
+            weight + bias               28  factored: 1 outer product per direction
+            together, per direction     28
+        """
+        check_task(classes, logits, None)
+        logits = logits or self.logits
+        chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
+        examples = next(iter(Drawn(data, 2, Generator().manual_seed(0), 2)))
+        return explained(chosen, self.parameters.trainable(), examples, self.dtype)
+
+    def stats(self) -> Stats:
+        """What protection does to the updates, the room that is left, and how far remembered outputs have moved."""
+        params = self.parameters.named()
+        last = [p.projector.last for p in self._protections if p.projector is not None]
+        drift = by_task(self._drift.now(self.store, params), self.tasks)
+        size = sum(p.numel() for p in self.parameters.trainable().values())
+        rank = self.rank if len(self) <= DIRECT else None
+        return Stats(tuple(kept(two) for two in last if two is not None), len(self), rank, size, drift)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the memory to a safetensors file; a file that exists is replaced when all is written."""
@@ -297,15 +336,17 @@ class Memory(Protecting):
     def _grown(self, chosen: Chosen, params: Mapping[str, Tensor], examples: Drawn) -> Store:
         """The store and another task, of which each rank differentiates its share."""
         if not self._shared:
-            return task_rows(chosen, params, examples, len(self), self.chunk_size).added_to(self.store, params)
-        return remembered(self.store, chosen, params, examples, self.chunk_size, self.sharded)
+            rows = task_rows(chosen, params, examples, len(self), self.chunk_size, self.dtype)
+            return rows.added_to(self.store, params)
+        return remembered(self.store, chosen, params, examples, self.chunk_size, self.dtype, self.sharded)
 
     def _account(self) -> None:
         """Follow what has become of the remembered parameters, or raise; see `Binding`."""
         bound = self._binding.tensors
         store = self._binding.accounted(self.store)
         if self._binding.tensors is not bound:
-            self._watch.weights = {}  # to be counted from the new tensors
+            self._watch.weights = {}  # both are counted from the new tensors
+            self._drift.begin(store, self.parameters.named())
         if store is not self.store:
             self.settle()
             self._replace(store)

@@ -21,6 +21,7 @@ class Chosen(nn.Module):
         self.outputs = outputs
         self.logits = logits
         self.classes = None if classes is None else [int(c) for c in classes]
+        self.slow: dict[str, str] = {}  # parameters that were differentiated example by example, and why
 
     def forward(self, x: Any, y: Any) -> Tensor:
         return self.choose(self.scores(x), y)

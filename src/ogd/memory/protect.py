@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ogd.memory.columns import working
 from ogd.memory.pace import Pace, clock
-from ogd.memory.projector import Projector, working
+from ogd.memory.projector import Projector
 
 Every = int | Literal["auto"]
 protected: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
@@ -88,6 +89,7 @@ class Protection:
         self._versions = versions(self._params)
         if self._pace:
             self._pace.projected(clock(self._params) - began)
+        self.projector.check_room()
 
     def unprotect(self) -> None:
         """Project what is pending and leave the optimizers alone from now on."""

@@ -28,21 +28,32 @@ class TaskRows:
 
 
 def task_rows(
-    chosen: Chosen, params: Mapping[str, Tensor], examples: Drawn, start: int, chunk_size: int | None
+    chosen: Chosen,
+    params: Mapping[str, Tensor],
+    examples: Drawn,
+    start: int,
+    chunk_size: int | None,
+    dtype: torch.dtype | None = None,
 ) -> TaskRows:
     """The rows of a task from `start` on, in the columns of `params`, which have their plain names."""
-    pieces, rows = plain_pieces(chosen, params, examples, start, chunk_size)
+    pieces, rows = plain_pieces(chosen, params, examples, start, chunk_size, dtype, examples.count)
     return TaskRows(pieces, rows, rows_of_each(rows, examples.seen))
 
 
 def plain_pieces(
-    chosen: Chosen, params: Mapping[str, Tensor], chunks: Iterable[Chunk], start: int, chunk_size: int | None
+    chosen: Chosen,
+    params: Mapping[str, Tensor],
+    chunks: Iterable[Chunk],
+    start: int,
+    chunk_size: int | None,
+    dtype: torch.dtype | None = None,
+    expected: int | None = None,
 ) -> tuple[list[Piece], int]:
     """What `gather` finds, under plain names."""
     plain = plain_names(chosen.model)
     paths = {name: p for name, p in chosen.model.named_parameters() if plain[name] in params}
     with _eager():
-        pieces, rows = gather(chosen, paths, chunks, start, chunk_size)
+        pieces, rows = gather(chosen, paths, chunks, start, chunk_size, dtype, expected)
     return [replace(piece, names=tuple(plain[name] for name in piece.names)) for piece in pieces], rows
 
 

@@ -6,7 +6,6 @@ Where the store is sharded all of this is collective: bytes and names are those 
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 
 import torch
 from torch import Generator
@@ -107,13 +106,4 @@ def _of_piece(piece: Piece, rows: torch.Tensor) -> list[Piece]:
 def _chosen(block: Block, rows: Sequence[int]) -> Block:
     """The rows of a block, copied, so that those which are left out take no memory."""
     cuts = [0, *(i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1), len(rows)]
-    runs = [block[0:0], *(block[rows[i] : rows[j - 1] + 1] for i, j in itertools.pairwise(cuts))]
-    while len(runs) > 1:  # in pairs, so that each row is copied log n times
-        runs = [reduce(_joined, runs[i : i + 2]) for i in range(0, len(runs), 2)]
-    return runs[0]
-
-
-def _joined(one: Block, other: Block) -> Block:
-    both = one.joined(other)
-    assert both is not None  # rows of one block
-    return both
+    return block[0:0].joined(*(block[rows[i] : rows[j - 1] + 1] for i, j in itertools.pairwise(cuts)))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Block, Dense, Factored
+from ogd.memory.sparse import Sparse
 from ogd.memory.store import Piece, appended
 
 
@@ -42,6 +43,8 @@ def _side_by_side(blocks: Sequence[Block]) -> Block:
     first = blocks[0]
     if isinstance(first, Factored):
         return replace(first, A=along_runs("A"), D=along_runs("D"))
+    if isinstance(first, Sparse):
+        return replace(first, index=along_runs("index"), D=along_runs("D"))
     return Dense(along_runs("G"))
 
 
@@ -57,7 +60,7 @@ def _dense(name: str, runs: Sequence[list[Piece]]) -> Piece:
 
 def _written_out(pieces: Sequence[Piece]) -> Tensor:
     start = _start(pieces)
-    first = next(iter(pieces[0].block.tensors().values()))
+    first = next(t for t in pieces[0].block.tensors().values() if t.is_floating_point())
     G = first.new_zeros(max(piece.stop for piece in pieces) - start, pieces[0].block.rows(0, 0).shape[-1])  # (n, p)
     for piece in pieces:
         G[piece.start - start : piece.stop - start] = piece.block.rows(0, piece.block.n)

@@ -1,7 +1,7 @@
 """A memory as a dictionary, and as a safetensors file. Nothing read is trusted: all of it is checked.
 
-The file holds the factors of each piece as `<piece>.A`, `<piece>.D` or `<piece>.G`, and one JSON document in
-its metadata for the rest. K is not stored: it follows from them.
+The file holds the factors of each piece as `<piece>.A`, `<piece>.D`, `<piece>.index` or `<piece>.G`, and one JSON
+document in its metadata for the rest. K is not stored: it follows from them.
 """
 
 import json
@@ -20,6 +20,7 @@ from ogd.files import replacing
 from ogd.memory.blocks import Block, Dense, Factored
 from ogd.memory.budget import Budget
 from ogd.memory.names import bare
+from ogd.memory.sparse import Sparse
 from ogd.memory.store import Piece, Store
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
         entry: dict[str, Any] = {"names": list(piece.names), "start": piece.start, "rows": block.n}
         if isinstance(block, Factored):
             entry |= {"bias": block.bias, "T": block.T, "out_first": block.out_first}
+        if isinstance(block, Sparse):
+            entry |= {"sparse": True, "T": block.T}
         pieces.append(entry)
         tensors |= {f"{i}.{key}": t.detach() for key, t in block.tensors().items()}
     return {
@@ -91,6 +94,7 @@ def saved_options(memory: "Memory") -> dict[str, Any]:
         "when_full": memory.when_full,
         "chunk_size": memory.chunk_size,
         "statistics": memory.statistics.way,
+        "dtype": None if memory.dtype is None else str(memory.dtype).removeprefix("torch."),
     }
 
 
@@ -104,9 +108,10 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     if saved["outputs"] is None and given.get("outputs") is None:
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size")}
-    # files of version 0.1 say neither
+    # files of version 0.1 say none of these
+    dtype = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}.get(saved.get("dtype", ""))
     known |= {"when_full": saved.get("when_full", "raise"), "statistics": saved.get("statistics", "keep")}
-    return {**known, "budget": Budget(*saved["budget"]), **given}
+    return {**known, "dtype": dtype, "budget": Budget(*saved["budget"]), **given}
 
 
 def _are_options(saved: Mapping[str, Any]) -> bool:
@@ -117,6 +122,7 @@ def _are_options(saved: Mapping[str, Any]) -> bool:
         and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
         and (isinstance(budget, list) and len(budget) == 2)
         and all(limit is None or is_whole(limit) for limit in budget)
+        and saved.get("dtype") in (None, *(str(dtype).removeprefix("torch.") for dtype in _DTYPES))
     )
 
 
@@ -173,7 +179,12 @@ def _piece(
     sizes = [shapes[name] for name in names]
     rows, start = _whole(entry["rows"], 1), _whole(entry["start"], 0)
     block: Block
-    if "T" in entry:
+    if "sparse" in entry:
+        T, index, D = _whole(entry["T"], 1), tensors.pop(f"{i}.index"), tensors.pop(f"{i}.D")
+        V = _rows_read(where, index, rows * T, sizes[0])
+        block, wanted = Sparse(index, D, V, T), [(D, (rows * T, sizes[0][1:].numel()))]
+        fits = len(names) == 1
+    elif "T" in entry:
         T, bias, out_first = _whole(entry["T"], 1), bool(entry["bias"]), bool(entry["out_first"])
         A, D = tensors.pop(f"{i}.A"), tensors.pop(f"{i}.D")
         block = Factored(A, D, bias=bias, T=T, out_first=out_first)
@@ -190,6 +201,14 @@ def _piece(
             raise ValueError(f"{where}: holds values that are not finite floating-point numbers")
     p = params[names[0]]
     return Piece(names, block.to(p.device, wanted[0][0].dtype), start)
+
+
+def _rows_read(where: str, index: Tensor, count: int, size: torch.Size) -> int:
+    """How many rows the table has that a sparse piece reads from; what it reads must be rows of it."""
+    V = size[0] if len(size) == 2 else 0
+    if index.dtype != torch.int32 or index.shape != (count,) or not bool(((index >= 0) & (index < V)).all()):
+        raise ValueError(f"{where}: its index does not hold {count} rows of a table of {V}")
+    return V
 
 
 def _plain(names: Iterable[str], params: Mapping[str, Tensor]) -> dict[str, str]:

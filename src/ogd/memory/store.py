@@ -3,14 +3,18 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
 
 from ogd.memory.blocks import Block
-from ogd.memory.pseudo_inverse import cutoff, extend, rank
+from ogd.memory.gram import gram_cost
+from ogd.memory.pseudo_inverse import cholesky, cutoff, extend, rank
 from ogd.memory.ranks import streamed, summed
+from ogd.memory.work import announce
 
+LARGE = 2**28  # bytes
 Shapes = Mapping[str, torch.Size]
 
 
@@ -59,50 +63,62 @@ class Piece:
 
 
 def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
-    """The pieces and new ones at the end, joined to the last of the same parameters if they continue it."""
-    result = list(pieces)
-    last = {piece.names: i for i, piece in enumerate(result)}
-    for piece in new:
+    """The pieces and new ones at the end, joined to the last of the same parameters if they continue it.
+
+    All are joined at once, and blocks of a single model that would be larger than `LARGE` are left apart: to copy
+    them would take their size again.
+    """
+    groups: list[list[Piece]] = []
+    last: dict[tuple[str, ...], int] = {}
+    for piece in chain(pieces, new):
         i = last.get(piece.names)
-        joined = None
-        if i is not None and result[i].stop == piece.start:
-            joined = result[i].block.joined(piece.block)
-        if i is not None and joined is not None:
-            result[i] = replace(result[i], block=joined)
+        if i is not None and _continues(groups[i], piece):
+            groups[i].append(piece)
         else:
-            last[piece.names] = len(result)
-            result.append(piece)
+            last[piece.names] = len(groups)
+            groups.append([piece])
+    result = []
+    groups.reverse()
+    while groups:  # one after the other, so that what has been joined can go
+        first, *more = groups.pop()
+        result.append(replace(first, block=first.block.joined(*(piece.block for piece in more))) if more else first)
     return result
 
 
+def _continues(group: list[Piece], piece: Piece) -> bool:
+    size = sum(member.block.nbytes for member in (*group, piece))
+    small = size <= LARGE or bool(piece.block.lead)
+    return small and group[-1].stop == piece.start and group[0].block.fits(piece.block)
+
+
 def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
-    """K for all n rows of G from the K of the first ones: only the new rows are computed."""
+    """K for all n rows of G from the K of the first ones: only the new rows are computed, and half of their square."""
     old = K.shape[-1]
-    rows = _new_rows(K, _since(pieces, old), pieces, n)
+    rows = K.new_zeros(*K.shape[:-2], n - old, n)  # (..., new, n)
+    before = [piece.between(0, old) for piece in pieces if piece.start < old]
+    new = [piece.since(old) for piece in pieces if piece.stop > old]
+    for i, piece in enumerate(new):
+        mine = slice(piece.start - old, piece.stop - old)
+        for other in before + new[i:]:
+            overlap = piece.gram(other)
+            if overlap is not None:
+                rows[..., mine, other.start : other.stop] += overlap.to(K.device)
+                if other.start >= old and other is not piece:
+                    rows[..., other.start - old : other.stop - old, piece.start : piece.stop] += overlap.mT.to(K.device)
     return extend(K, rows[..., :old], rows[..., old:])
 
 
 def sharded_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
     """The same where each rank has some rows: it compares the new rows of all ranks with its own. Collective."""
     old = K.shape[-1]
-    (rows,) = summed(_new_rows(K, streamed(_since(pieces, old), K.device), pieces, n))
-    return extend(K, rows[..., :old], rows[..., old:])
-
-
-def _since(pieces: Iterable[Piece], row: int) -> list[Piece]:
-    return [piece.since(row) for piece in pieces if piece.stop > row]
-
-
-def _new_rows(K: Tensor, added: Iterable[Piece], pieces: Collection[Piece], n: int) -> Tensor:
-    """The rows that K lacks, (..., new, n): the inner products of what was added with the pieces."""
-    old = K.shape[-1]
-    rows = K.new_zeros(*K.shape[:-2], n - old, n)
-    for new in added:
+    rows = K.new_zeros(n - old, n)
+    for new in streamed([piece.since(old) for piece in pieces if piece.stop > old], K.device):
         for other in pieces:
             overlap = new.gram(other)
             if overlap is not None:
-                rows[..., new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
-    return rows
+                rows[new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
+    (rows,) = summed(rows)
+    return extend(K, rows[:, :old], rows[:, old:])
 
 
 class Store:
@@ -125,6 +141,8 @@ class Store:
         self.each = tuple([1] * len(self.tasks) if each is None else each)  # of these, rows of each example
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
+        self.factors: dict[frozenset[str], Tensor] = {}  # of the K that are well conditioned
+        self.singular: set[frozenset[str]] = set()  # the others
 
     def __len__(self) -> int:
         return sum(self.tasks)
@@ -137,10 +155,33 @@ class Store:
     def nbytes(self) -> int:
         return sum(piece.block.nbytes for piece in self.pieces)
 
+    @property
+    def derived_nbytes(self) -> int:
+        """Bytes of K and of its factors."""
+        return sum(t.nbytes for kind in (self.grams, self.factors) for t in kind.values())
+
     @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
         """The number of independent rows; in a stack that of the run which has most."""
+        if len(self) and self.well_conditioned(self.shapes) is not None:
+            return len(self)
         return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
+
+    def well_conditioned(self, names: Collection[str]) -> Tensor | None:
+        """Cholesky's L of K where no cut-off would change K⁺, extended from fewer rows; None for others and stacks."""
+        key, K = frozenset(names), self.gram(names)
+        if self.lead or not len(self) or key in self.singular:
+            return None
+        known = self.factors.get(key)
+        if known is None or len(known) < len(self):
+            announce(f"K⁺ of {len(self):,} directions", len(self) ** 3 / 3e9, 16 * K.numel())
+            L = cholesky(K, known)
+            if L is None:
+                self.factors.pop(key, None)
+                self.singular.add(key)
+                return None
+            self.factors[key] = known = L
+        return known
 
     def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes, each: int = 1) -> "Store":
         """This store and another task, with `each` rows per example; K of the old rows is kept."""
@@ -148,7 +189,7 @@ class Store:
         pieces = appended(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
         store = Store(pieces, (*self.tasks, rows), self.shapes | stored, (*self.each, each), self.sharded)
-        store.grams = dict(self.grams)
+        store.grams, store.factors, store.singular = dict(self.grams), dict(self.factors), set(self.singular)
         return store
 
     def only(self, names: Collection[str]) -> list[Piece]:
@@ -166,6 +207,9 @@ class Store:
             self.grams[key] = self._begun(key, nothing)
         K = self.grams[key]
         if K.shape[-1] < len(self):
+            new = len(self) - K.shape[-1]
+            work = sum(gram_cost(piece.block, new, len(self)) for piece in pieces)
+            announce(f"K of {len(self):,} directions", work / 1e9, 8 * len(self) ** 2)
             extended = sharded_gram if self.sharded else extended_gram
             K = self.grams[key] = extended(K, pieces, len(self))
         return K

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ogd.memory.projector import working
+from ogd.memory.columns import working
 from ogd.memory.store import Store
 
 LOOKED_AT = 16  # rows of G

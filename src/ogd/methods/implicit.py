@@ -19,6 +19,7 @@ from torch import Tensor
 
 from ogd.memory.blocks import Block, Factored
 from ogd.memory.projector import Projector
+from ogd.memory.solve import Whitened
 from ogd.methods.constraint import Constraint
 from ogd.models.gradient import FactoredGradient
 from ogd.models.mlp import StackedMLP
@@ -31,9 +32,10 @@ class Implicit(Constraint):
 
     def __init__(self, optimizer: SGD, projector: Projector) -> None:
         assert isinstance(optimizer.model, StackedMLP)
+        assert isinstance(projector.solve, Whitened)
         self.model: StackedMLP = optimizer.model
         self.network = self
-        self.optimizer, self.whiteners = optimizer, projector.W  # (R, rank, n)
+        self.optimizer, self.whiteners = optimizer, projector.solve.W  # (R, rank, n)
         self.blocks = [_factored(projector.block(*names)) for names in self.model.names]  # one per layer
         self.alpha = torch.zeros(len(self.model.runs), projector.n, dtype=self.model.dtype)  # (R, n)
         self.velocity = torch.zeros_like(self.alpha)

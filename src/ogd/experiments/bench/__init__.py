@@ -1,12 +1,13 @@
 """This machine's speed, as ratios measured side by side in one process, on one thread."""
 
-from ogd.experiments.bench import laboratory, library, peers
+from ogd.experiments.bench import laboratory, library, peers, sizes
 from ogd.experiments.bench.stopwatch import side_by_side
 from ogd.progress import Display
 from ogd.records.speed import Ratio
 from ogd.training.threads import one_thread
 
 ROUNDS = 9
+LARGE_ROUNDS = 3  # of contestants whose turns take seconds
 
 # key, whose time, over whose time, what that means
 RATIOS = [
@@ -74,5 +75,7 @@ def measure() -> tuple[list[Ratio], list[str]]:
         times = side_by_side(everybody, ROUNDS, lambda name: display.advance(1, name))
         ratios = [times.ratio(key, over, under, meaning) for key, over, under, meaning in RATIOS if over in everybody]
         ratios.append(library.bytes_ratio())
+        large = side_by_side(sizes.contestants(), min(LARGE_ROUNDS, ROUNDS))
+        ratios += [large.ratio(*ratio) for ratio in sizes.RATIOS]
     missing = "Avalanche cannot be imported here: pip install 'ogd[bench]' to compare with it"
     return ratios, [] if elsewhere else [missing]

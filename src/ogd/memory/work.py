@@ -1,0 +1,36 @@
+"""Before work of more than ten seconds or a gigabyte starts, say what it will take."""
+
+import time
+import warnings
+from functools import cache
+
+import torch
+
+SECONDS, BYTES = 10, 10**9
+
+
+class LongWork(UserWarning):
+    """Work that takes long or much memory is about to begin. Nothing is wrong."""
+
+
+def announce(what: str, gigaflops: float, nbytes: float) -> None:
+    """Warn if so many thousand millions of float64 multiplications, or so many bytes, are much."""
+    seconds = gigaflops / _speed() if gigaflops > SECONDS else 0
+    say(what, seconds, nbytes)
+
+
+def say(what: str, seconds: float, nbytes: float) -> None:
+    """Warn if so many seconds or bytes are much."""
+    if seconds > SECONDS or nbytes > BYTES:
+        took = f"about {seconds:,.0f} s" if seconds >= 1 else "a moment"
+        warnings.warn(f"{what}: will take {took} and {nbytes / 1e9:.1f} GB", LongWork, stacklevel=3)
+
+
+@cache
+def _speed() -> float:
+    """Thousand millions of float64 multiplications per second on this machine."""
+    a = torch.randn(400, 400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    began = time.perf_counter()
+    for _ in range(3):
+        a @ a
+    return 3 * 400**3 / 1e9 / (time.perf_counter() - began)
