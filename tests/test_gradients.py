@@ -8,9 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 from memory_models import MODELS, make, rows
-from ogd.memory import Factored, Memory, per_example, register_layer
-from ogd.memory.holding import Hook
-from ogd.memory.layers import _RULES
+from ogd.memory import Factored, Memory, register_layer
+from ogd.memory.gradients import per_example
+from ogd.memory.gradients.layers import _RULES
+from ogd.memory.model.holding import Hook
 from reference import logit_gradients
 
 

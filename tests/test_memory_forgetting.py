@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from memory_models import MODELS, make, rows, train
 from ogd.memory import BudgetExceeded, Memory
-from ogd.memory.balance import balanced_rows, trimmed
+from ogd.memory.inputs.balance import balanced_rows, trimmed
 from ogd.memory.shares import equal_shares
 from reference import logit_gradients, project_dense
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks import Block, Dense, Factored
-from ogd.memory.projector import projector_of
-from ogd.memory.stacking import stacked
-from ogd.memory.store import Piece, Store, appended
+from ogd.memory.algebra.blocks import Block, Dense, Factored
+from ogd.memory.algebra.projector import projector_of
+from ogd.memory.algebra.stacking import stacked
+from ogd.memory.algebra.store import Piece, Store, appended
 
 R = 3
 SHAPES = {"w": (4, 5), "b": (4,), "conv": (3, 2, 2, 1), "in": (6, 4), "scale": (7,)}

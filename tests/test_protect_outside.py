@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from memory_models import make, moved, remembered, train
 from ogd.memory import Memory
-from ogd.memory.watching import leaked
+from ogd.memory.protection.watching import leaked
 from reference import flat, trainable
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from memory_models import make, moved, remembered, train
 from ogd.memory import Memory, store
-from ogd.memory.store import extended_gram
+from ogd.memory.algebra.store import extended_gram
 from reference import flat, logit_gradients, trainable
 
 

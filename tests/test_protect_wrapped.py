@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from memory_models import moved, remembered, train
 from ogd.memory import Memory
-from ogd.memory.protectable import unwrapped
+from ogd.memory.protection.protectable import unwrapped
 from reference import flat, project_dense, trainable
 
 

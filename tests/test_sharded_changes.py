@@ -11,7 +11,7 @@ from torch.nn.utils import prune
 
 from memory_models import make, train
 from ogd.memory import Memory
-from ogd.memory.distributed import digest, whole_store
+from ogd.memory.ranks.shared import digest, whole_store
 from reference import flat, trainable
 from two_ranks import on_ranks, results
 

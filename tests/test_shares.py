@@ -5,8 +5,8 @@ import torch
 
 from memory_models import make
 from ogd.memory import Memory
-from ogd.memory.distributed import balanced_shares, digest, keys, shares
-from ogd.memory.store import Store
+from ogd.memory.algebra.store import Store
+from ogd.memory.ranks.shared import balanced_shares, digest, keys, shares
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from memory_models import rows
 from ogd.memory import Memory
+from ogd.memory.gradients import gather
 from reference import logit_gradients
 
 
@@ -101,8 +102,10 @@ def test_gradients_equal_the_reference_without_a_pass_per_example(
     model, x, y = made(case)
     G = logit_gradients(model, x, y, outputs=outputs)
     asked: list[str] = []
-    original = __import__("ogd.memory.gradients", fromlist=["per_example"]).per_example
-    monkeypatch.setattr("ogd.memory.gradients.per_example", lambda c, p, *a: asked.extend(p) or original(c, p, *a))
+    original = __import__("ogd.memory.gradients.gather", fromlist=["per_example"]).per_example
+    monkeypatch.setattr(
+        "ogd.memory.gradients.gather.per_example", lambda c, p, *a: asked.extend(p) or original(c, p, *a)
+    )
     memory = Memory(model, outputs=outputs, chunk_size=chunk_size)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), G, rtol=1e-10, atol=1e-12)

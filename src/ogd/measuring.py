@@ -10,10 +10,10 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
-from ogd.memory.batches import as_pair
-from ogd.memory.examples import Drawn
-from ogd.memory.outputs import Logits
-from ogd.memory.preserving import preserving
+from ogd.memory.gradients.preserving import preserving
+from ogd.memory.inputs.batches import as_pair
+from ogd.memory.inputs.examples import Drawn
+from ogd.memory.inputs.outputs import Logits
 
 Measure = Literal["accuracy", "loss"] | Callable[[Tensor, Any], Tensor]
 BATCH = 256  # examples at a time, where the data has no batches of its own

@@ -9,7 +9,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ogd.memory import state
-from ogd.memory.binding import Binding
+from ogd.memory.algebra.projector import DIRECT, kept, projector_of
+from ogd.memory.algebra.rows import within, without
+from ogd.memory.algebra.store import Store
 from ogd.memory.budget import Budget, BudgetExceeded
 from ogd.memory.checks import (
     check_draw,
@@ -20,23 +22,21 @@ from ogd.memory.checks import (
     check_update,
     check_whole_parameters,
 )
-from ogd.memory.distributed import check_alike, common, remembered, sharded_store, whole_store
-from ogd.memory.examples import Drawn
-from ogd.memory.explain import Explanation, explained
-from ogd.memory.gradients import CHUNK_MOST, check_dtype, check_model
-from ogd.memory.names import plain_names, unwrapped
-from ogd.memory.outputs import Chosen, Logits, Outputs
-from ogd.memory.parameters import Parameters
-from ogd.memory.projector import DIRECT, kept, projector_of
-from ogd.memory.protect import Protection
-from ogd.memory.protecting import Protecting
-from ogd.memory.ranks import together
-from ogd.memory.remembering import seeded, task_rows
-from ogd.memory.rows import within, without
-from ogd.memory.statistics import Statistics
-from ogd.memory.stats import Drift, Stats, by_task
-from ogd.memory.store import Store
-from ogd.memory.watching import Watch
+from ogd.memory.gradients.explain import Explanation, explained
+from ogd.memory.gradients.gather import CHUNK_MOST, check_dtype, check_model
+from ogd.memory.gradients.remembering import seeded, task_rows
+from ogd.memory.inputs.examples import Drawn
+from ogd.memory.inputs.outputs import Chosen, Logits, Outputs
+from ogd.memory.model.binding import Binding
+from ogd.memory.model.names import plain_names, unwrapped
+from ogd.memory.model.parameters import Parameters
+from ogd.memory.model.statistics import Statistics
+from ogd.memory.protection.protecting import Protecting
+from ogd.memory.protection.protection import Protection
+from ogd.memory.protection.stats import Drift, Stats, by_task
+from ogd.memory.protection.watching import Watch
+from ogd.memory.ranks.collective import together
+from ogd.memory.ranks.shared import check_alike, common, remembered, sharded_store, whole_store
 
 
 class Memory(Protecting):

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from ogd.checks import is_whole
 from ogd.files import replacing
-from ogd.memory.blocks import Block, Dense, Factored
+from ogd.memory.algebra.blocks import Block, Dense, Factored
+from ogd.memory.algebra.sparse import Sparse
+from ogd.memory.algebra.store import Piece, Store
 from ogd.memory.budget import Budget
-from ogd.memory.names import bare
-from ogd.memory.sparse import Sparse
-from ogd.memory.store import Piece, Store
+from ogd.memory.model.names import bare
 
 if TYPE_CHECKING:
     from ogd.memory.memory import Memory

@@ -9,7 +9,7 @@ import copy
 import torch
 from torch import Tensor
 
-from ogd.memory.projector import Projector
+from ogd.memory.algebra.projector import Projector
 from ogd.methods.constraint import Constraint
 from ogd.models.stack import Stack
 from ogd.optimizers import Optimizer

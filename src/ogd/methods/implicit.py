@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks import Block, Factored
-from ogd.memory.projector import Projector
-from ogd.memory.solve import Whitened
+from ogd.memory.algebra.blocks import Block, Factored
+from ogd.memory.algebra.projector import Projector
+from ogd.memory.algebra.solve import Whitened
 from ogd.methods.constraint import Constraint
 from ogd.models.gradient import FactoredGradient
 from ogd.models.mlp import StackedMLP

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from ogd import catalogue
 from ogd.catalogue.methods import EVERY, OUTPUTS, PER_TASK
-from ogd.memory.projector import projector_of
-from ogd.memory.store import Store
+from ogd.memory.algebra.projector import projector_of
+from ogd.memory.algebra.store import Store
 from ogd.methods.constraint import Constraint
 from ogd.methods.explicit import Explicit
 from ogd.methods.finished import Finished

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ogd import catalogue, seeds
 from ogd.benchmarks.batch import Batch
 from ogd.checks import check_name, is_whole
-from ogd.memory.blocks import Factored
-from ogd.memory.store import Piece
+from ogd.memory.algebra.blocks import Factored
+from ogd.memory.algebra.store import Piece
 from ogd.models.gradient import FactoredGradient
 from ogd.models.initial import Heads, linear
 from ogd.models.stack import Stack, numbered

@@ -15,9 +15,9 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from ogd import catalogue, memory, seeds
 from ogd.benchmarks.batch import Batch, in_order
 from ogd.checks import check_name
-from ogd.memory.outputs import Outputs
-from ogd.memory.stacking import stacked
-from ogd.memory.store import Piece
+from ogd.memory.algebra.stacking import stacked
+from ogd.memory.algebra.store import Piece
+from ogd.memory.inputs.outputs import Outputs
 from ogd.models.gradient import DenseGradient
 from ogd.models.initial import Heads, draw_again
 from ogd.models.stack import Stack, numbered

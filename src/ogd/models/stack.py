@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ogd.benchmarks.batch import Batch
 from ogd.checks import is_whole
-from ogd.memory.store import Piece
+from ogd.memory.algebra.store import Piece
 from ogd.models.gradient import Gradient
 from ogd.models.loss import loss_gradient
 

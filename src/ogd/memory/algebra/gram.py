@@ -1,0 +1,129 @@
+"""G G'ᵀ of two blocks by the cheapest of its forms. All of them are computed in float64, some numbers at a time.
+
+    outer products   K_ij = Σ_ts (A_it · A'_js + 1) (D_it · D'_js)    n m T T' (in + out) multiplications
+    columns          K = Σ_chunks R R'ᵀ, R = some columns of G        (n T + m T' + n m) in · out
+
+The second forms every column of G once and holds only a chunk of them; the first never forms any. A block with
+itself is symmetric, so about half of it is computed.
+"""
+
+from collections.abc import Iterator
+from math import lcm
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ogd.memory.algebra.blocks import Block, Factored
+
+CHUNK = 2**23  # float64 numbers that may be expanded at a time: 64 MiB
+TILE = 64  # rows of a tile of a symmetric product, at least
+TRAFFIC = 16  # what it costs to multiply and add up one pair of outer products, in multiplications
+
+
+def of_products(one: "Factored", other: "Factored") -> Tensor:
+    """G G'ᵀ (..., n, m) of sums of outer products."""
+    single = one.T == other.T == 1
+    return by_pairs(one, other) if single or pairs_cost(one, other) < columns_cost(one, other) else by_parts(one, other)
+
+
+def by_parts(one: "Block", other: "Block") -> Tensor:
+    """G G'ᵀ (..., n, m) of any two blocks of the same parameters, one after the other by its columns."""
+    if len(one.split()) == 1:
+        return by_columns(one, other)
+    parts = zip(one.split(), other.split(), strict=True)
+    if one is other:
+        return torch.stack([by_columns(part, part) for part, _ in parts]).sum(0)
+    return torch.stack([by_columns(a, b) for a, b in parts]).sum(0)
+
+
+def pairs_cost(one: "Factored", other: "Factored") -> int:
+    """Multiplications of `by_pairs`."""
+    width = one.A.shape[-1] + one.D.shape[-1] + TRAFFIC
+    return one.n * one.T * other.n * other.T * width // (2 if one is other else 1)
+
+
+def columns_cost(one: "Block", other: "Block") -> int:
+    """Multiplications of `by_columns`."""
+    if one is other:
+        return one.width * (one.n * one.T + one.n * one.n // 2)
+    return one.width * (one.n * one.T + other.n * other.T + one.n * other.n)
+
+
+def gram_cost(block: "Block", n: int, m: int) -> float:
+    """Roughly the multiplications of a gram of n rows with m rows like this block's."""
+    widths = [t.shape[-1] for key, t in block.tensors().items() if key != "index"]
+    columns = block.width * (n * m / 2 + (n + m) * block.T)
+    pairs = n * m * block.T**2 * sum(widths) / 2
+    return min(pairs, columns) if len(block.tensors()) == 2 and "index" not in block.tensors() else columns / 8
+
+
+def by_pairs(one: "Factored", other: "Factored") -> Tensor:
+    """K_ij = Σ_ts (A_it · A'_js + 1) (D_it · D'_js)."""
+    if one.T == other.T == 1 and (one is not other or one.lead or one.n < 8 * TILE):
+        return _products(one, other)
+    lead = max(one.lead.numel(), 1)
+    step = max(int((CHUNK / lead) ** 0.5 / max(one.T, other.T)), 1)
+    if one is other:
+        step = min(step, max(TILE, -(-one.n // 8)))
+    K = one.A.new_zeros(*one.lead, one.n, other.n, dtype=torch.float64)
+    for i in range(0, one.n, step):
+        rows = one[i : min(i + step, one.n)]
+        for j in range(i if one is other else 0, other.n, step):
+            columns = other[j : min(j + step, other.n)]
+            M = _products(rows, columns).unflatten(-1, (columns.n, other.T)).sum(-1)
+            M = M.unflatten(-2, (rows.n, one.T)).sum(-2)
+            K[..., i : i + step, j : j + step] = M
+            if one is other and j > i:
+                K[..., j : j + step, i : i + step] = M.mT
+    return K
+
+
+def _products(one: "Factored", other: "Factored") -> Tensor:
+    M = one.A.double() @ other.A.double().mT  # (..., n·T, m·T')
+    if one.bias:
+        M += 1
+    return M.mul_(one.D.double() @ other.D.double().mT)
+
+
+def by_columns(one: "Block", other: "Block") -> Tensor:
+    """Σ R R'ᵀ over chunks of the columns."""
+    K = one.rows(0, 0).new_zeros(*one.lead, one.n, other.n)
+    grain = lcm(one.grain, other.grain)
+    held = max(one.lead.numel(), 1) * max(one.n + (0 if one is other else other.n), 1)
+    step = max(CHUNK // held // grain, 1) * grain
+    for start in range(0, one.width, step):
+        stop = min(start + step, one.width)
+        R = one.columns(start, stop)
+        if one is other:
+            add_square(K, R)
+        else:
+            K += R @ other.columns(start, stop).mT
+    return K
+
+
+def squares(block: "Block") -> Tensor:
+    """|g_i|² of every row, (..., n), by the columns."""
+    total = block.rows(0, 0).new_zeros(*block.lead, block.n)
+    step = max(CHUNK // max(block.lead.numel() * block.n, 1) // block.grain, 1) * block.grain
+    for start in range(0, block.width, step):
+        total += block.columns(start, min(start + step, block.width)).square().sum(-1)
+    return total
+
+
+def add_square(K: Tensor, R: Tensor) -> None:
+    """K += R Rᵀ, tile by tile on and above the diagonal."""
+    tiles = list(_tiles(R.shape[-2]))
+    for at, rows in enumerate(tiles):
+        for columns in tiles[at:]:
+            M = R[..., rows, :] @ R[..., columns, :].mT
+            K[..., rows, columns] += M
+            if rows != columns:
+                K[..., columns, rows] += M.mT
+
+
+def _tiles(n: int) -> Iterator[slice]:
+    step = max(TILE, -(-n // 4))
+    for start in range(0, n, step):
+        yield slice(start, min(start + step, n))

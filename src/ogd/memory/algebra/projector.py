@@ -1,0 +1,82 @@
+"""P for the parameters of one model or a stack: G in their columns and how K⁺ is applied."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ogd.memory.algebra.blocks import Block
+from ogd.memory.algebra.columns import Columns, working_of
+from ogd.memory.algebra.pseudo_inverse import cutoff, scales, whitener
+from ogd.memory.algebra.solve import Iterative, Triangular, Whitened
+from ogd.memory.algebra.store import Store
+from ogd.memory.algebra.work import announce
+
+DIRECT = 5_000  # directions up to which K is formed
+SLOW = 1_000  # directions from which an eigendecomposition takes seconds
+EXHAUSTED = 0.01
+
+
+class Projector:
+    """P = I − Gᵀ K⁺ G for the parameters of `G`. Where G is sharded, projecting is collective."""
+
+    def __init__(self, G: Columns, solve: Whitened | Triangular | Iterative):
+        self.G, self.solve = G, solve
+        self.names, self.n = tuple(G.params), G.n
+        self.last: tuple[Tensor, Tensor] | None = None  # |u − P u|² and |u|² of the last update of a single model
+        self._warned = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes beyond the stored gradients."""
+        return self.G.nbytes + self.solve.nbytes
+
+    def block(self, *names: str) -> Block:
+        """The block of these parameters, which must hold every row of G."""
+        which = [self.names.index(name) for name in names]
+        (found,) = [block for block, rows, those in self.G.terms if those == which and rows == slice(0, self.n)]
+        return found
+
+    def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
+        """From params, take Gᵀ K⁺ G u in place; `opposite` is −u."""
+        s = self.G.overlap(opposite)
+        c = self.solve(s)
+        if s.ndim == 1:
+            norms = [norm.to(s) for norm in torch._foreach_norm(list(opposite))]
+            self.last = (c @ s, torch.stack(norms).square().sum())
+        self.G.add_combination(params, c)
+
+    def check_room(self) -> None:
+        """Warn once when hardly anything is left of an update; where the answer is on another device, do not wait."""
+        if self._warned or self.last is None or self.last[0].device.type != "cpu" or kept(self.last) > EXHAUSTED:
+            return
+        self._warned = True
+        warnings.warn(
+            f"{kept(self.last):.2%} of an update is left after its projection: {self.n:,} directions leave hardly "
+            "any room to learn; remember fewer examples per task (per_task=) or use a larger model",
+            stacklevel=4,
+        )
+
+
+def kept(last: tuple[Tensor, Tensor]) -> float:
+    """The share |P u| / |u| of an update."""
+    removed, whole = (float(t) for t in last)
+    return max(1 - removed / whole, 0.0) ** 0.5 if whole > 0 else 1.0
+
+
+def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None:
+    """P for those of the given parameters that have stored gradients; None if none has. Collective if sharded."""
+    store.check_shapes({name: p.shape for name, p in params.items()})
+    params = {name: p for name, p in params.items() if name in store.shapes}
+    if not params:
+        return None
+    G = Columns(store.only(params), params, len(store), store.sharded)
+    if G.n > DIRECT and not G.lead:
+        return Projector(G, Iterative(G))
+    L, K = store.well_conditioned(params), store.gram(params)
+    if L is not None:
+        return Projector(G, Triangular(L, scales(K)))
+    if G.n > SLOW and not G.lead:
+        announce(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
+    return Projector(G, Whitened(whitener(K, cutoff(G.n, working_of(params.values()))).to(G.dtype)))

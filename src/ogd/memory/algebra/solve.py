@@ -1,0 +1,131 @@
+"""How K⁺ is applied: c = K⁺ s, in one of three forms.
+
+    Whitened    K⁺ = Wᵀ W, by eigendecomposition; for a stack, and where some rows depend on others
+    Triangular  K⁻¹ = S L⁻ᵀ L⁻¹ S, by Cholesky, S = diag(1 / |g_i|); where K is well conditioned
+    Iterative   K c = s by conjugate gradients, K v = G (Gᵀ v); for many rows: K is never formed
+
+The preconditioner of the last knows K from m sampled rows (Nyström): with F = K_·m W_mᵀ, K ≈ F Fᵀ + σ I, where σ is
+what the sample leaves of the diagonal. Its inverse is (I − F (σ I + FᵀF)⁻¹ Fᵀ) / σ. The residual s − K c is what the
+projected update still changes of the remembered outputs, to first order.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ogd.memory.algebra.columns import Columns, working
+from ogd.memory.algebra.pseudo_inverse import coefficients, inverse
+from ogd.memory.algebra.work import announce
+
+TOLERANCE = 1e-3  # of the change of the remembered outputs, to first order, that may remain
+MOST = 500  # iterations
+JITTER = 1e-9
+SAMPLE = 2_000  # rows that the preconditioner knows
+
+Product = Callable[[Tensor], Tensor]
+
+
+class Whitened:
+    """K⁺ = Wᵀ W."""
+
+    def __init__(self, W: Tensor):
+        self.W = W  # (..., r, n)
+
+    def __call__(self, s: Tensor) -> Tensor:
+        return coefficients(self.W, s)
+
+    @property
+    def nbytes(self) -> int:
+        return self.W.nbytes
+
+
+class Triangular:
+    """K⁻¹ by the store's L, and the scale of the rows."""
+
+    nbytes = 0  # L is the store's
+
+    def __init__(self, L: Tensor, scale: Tensor):
+        self.L, self.scale = L, scale
+
+    def __call__(self, s: Tensor) -> Tensor:
+        return (self.scale * inverse(self.L, self.scale * s.to(self.scale))).to(s)
+
+
+class Iterative:
+    """K⁺ s without K, by products with G. Collective if G is sharded: all ranks see the same numbers."""
+
+    def __init__(self, G: Columns):
+        self.G, self.iterations = G, 0
+        step = max(G.n // 16, 1)
+        sample = [slice(a, min(a + max(SAMPLE // 16, 1), G.n)) for a in range(0, G.n, step)]
+        width = sum(piece.block.nbytes for piece in G.pieces) / G.n / 4
+        rows = sum(part.stop - part.start for part in sample)
+        announce(f"preparing {G.n:,} directions", G.n * rows * width / 1e9, G.n * rows * 12)
+        C = torch.cat([G.gram(part) for part in sample], 1)  # (n, m)
+        norms = torch.sqrt(G.squares())
+        scale = torch.where(norms > 1e-12 * norms.amax(), 1 / norms, 0)  # rows of length 1
+        index = torch.cat([torch.arange(part.start, part.stop) for part in sample]).to(C.device)
+        C = scale.unsqueeze(1) * C * scale[index]
+        self.precondition = Nystrom(C, C[index], G.dtype)
+        self.scale = scale.to(G.dtype)
+
+    def __call__(self, s: Tensor) -> Tensor:
+        zeros = [torch.zeros_like(p, dtype=working(p.dtype)) for p in self.G.params.values()]
+
+        def product(v: Tensor) -> Tensor:
+            torch._foreach_zero_(zeros)
+            self.G.add_combination(zeros, (self.scale * v).to(self.G.dtype))
+            return self.scale * self.G.overlap(zeros)
+
+        c, self.iterations = conjugate_gradients(product, self.scale * s, self.precondition)
+        return (self.scale * c).to(self.G.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return self.precondition.E.nbytes
+
+
+def conjugate_gradients(
+    product: Product, s: Tensor, precondition: Product, tolerance: float = TOLERANCE, most: int = MOST
+) -> tuple[Tensor, int]:
+    """c with |s − K c| ≤ tolerance |s|, and the iterations it took.
+
+    Examples:
+        >>> K = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
+        >>> c, steps = conjugate_gradients(lambda v: K @ v, torch.tensor([3.0, 4.0], dtype=torch.float64), lambda r: r)
+        >>> c, steps
+        (tensor([1.0000, 1.0000], dtype=torch.float64), 2)
+    """
+    c, r = torch.zeros_like(s), s.clone()
+    goal = tolerance * float(s.norm())
+    z = precondition(r)
+    p, gamma = z, r @ z
+    for step in range(most):
+        if float(r.norm()) <= goal:
+            return c, step
+        q = product(p)
+        alpha = gamma / (p @ q)
+        c, r = c + alpha * p, r - alpha * q
+        z = precondition(r)
+        before, gamma = gamma, r @ z
+        p = z + gamma / before * p
+    return c, most
+
+
+class Nystrom:
+    """The preconditioner, from unit rows: C = K of all rows with m sampled ones (n, m), and the sample's own K."""
+
+    def __init__(self, C: Tensor, sampled: Tensor, dtype: torch.dtype):
+        m = len(sampled)
+        eye = torch.eye(m, dtype=C.dtype, device=C.device)
+        lam, V = torch.linalg.eigh(sampled)
+        keep = lam > JITTER * lam[-1]
+        F = C @ (V[:, keep] * lam[keep].rsqrt())  # (n, m)
+        self.sigma = max(float((1 - F.square().sum(1)).clamp(min=0).mean()), JITTER)
+        H = torch.linalg.inv(torch.linalg.cholesky(F.mT @ F + self.sigma * eye[: F.shape[1], : F.shape[1]]))
+        self.E: Tensor = (F @ H.mT).to(dtype)  # (n, m): F (σ I + FᵀF)⁻¹ Fᵀ = E Eᵀ
+
+    def __call__(self, r: Tensor) -> Tensor:
+        z: Tensor = (r - self.E @ (self.E.mT @ r)) / self.sigma
+        return z

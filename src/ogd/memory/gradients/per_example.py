@@ -1,0 +1,57 @@
+"""Gradients example by example: for what does not factor, and for layers that failed a check."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from ogd.memory.inputs.examples import length, take
+from ogd.memory.inputs.outputs import Chosen
+
+CHUNK_BYTES = 2**28  # what a chunk of examples may take at a time, kept for its backward passes or as gradients
+
+
+def per_example(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any, k: int) -> dict[str, Tensor]:
+    """Gradients (B·k, p) of the given parameters, each example alone in its batch."""
+
+    def alone(weights: dict[str, Tensor], x: Any, y: Any) -> Tensor:
+        one = pytree.tree_map(lambda t: t.unsqueeze(0) if isinstance(t, Tensor) else t, (x, y))
+        swapped = {f"model.{name}": w for name, w in weights.items()}
+        f: Tensor = torch.func.functional_call(chosen, swapped, one)
+        return f.squeeze(0)
+
+    weights = {name: p.detach() for name, p in params.items()}
+    size = k * sum(p.numel() * p.element_size() for p in params.values())
+    jacobian = torch.func.vmap(
+        torch.func.jacrev(alone),
+        in_dims=(None, 0, None if y is None else 0),
+        randomness="different",
+        chunk_size=max(CHUNK_BYTES // max(size, 1), 1),
+    )
+    try:
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+            warnings.simplefilter("error")  # vmap warns where it would loop itself, operation by operation
+            rows = jacobian(weights, x, y)  # (B, k, ...)
+    except Exception:  # whatever is the model's own fault the loop raises again
+        return _loop(chosen, params, x, y)
+    return {name: G.detach().flatten(0, 1).reshape(-1, params[name].numel()) for name, G in rows.items()}
+
+
+def _loop(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any) -> dict[str, Tensor]:
+    rows: list[Sequence[Tensor]] = []
+    for i in range(length((x, y))):
+        f = chosen(take(x, slice(i, i + 1)), take(y, slice(i, i + 1)))
+        rows += [
+            torch.autograd.grad(value, list(params.values()), retain_graph=True, materialize_grads=True)
+            for value in f.flatten()
+        ]
+    columns = zip(*rows, strict=True)
+    return {name: torch.stack([_flat(g) for g in c]) for name, c in zip(params, columns, strict=True)}
+
+
+def _flat(g: Tensor) -> Tensor:
+    return (g.to_dense() if g.is_sparse else g).flatten()

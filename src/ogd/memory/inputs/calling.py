@@ -1,0 +1,95 @@
+"""How a model is called with a batch's x: model(x), model(*x) or model(**x); and where its logits are."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ogd.memory.inputs.batches import described
+from ogd.memory.model.names import unwrapped
+
+_CASTABLE = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_ONE_BY_ONE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def called(model: nn.Module, x: Any) -> Any:
+    """What the model returns for x: a dict goes in by keywords and a tuple or list one by one, if forward takes it so.
+
+    A part goes only to an argument of forward that has no default, or None: another default is no tensor's.
+
+    Examples:
+        >>> class Two(nn.Module):
+        ...     def forward(self, a, b=None):
+        ...         return a + b
+        >>> one = torch.ones(1)
+        >>> called(Two(), (one, one)), called(Two(), {"a": one, "b": one}), called(nn.ReLU(), -one)
+        (tensor([2.]), tensor([2.]), tensor([0.]))
+    """
+    arguments = _arguments(model)
+    if isinstance(x, Mapping):
+        return model(**x) if _by_keywords(arguments, x) else model(x)
+    if isinstance(x, tuple | list):
+        return model(*x) if _one_by_one(arguments, len(x)) else model(x)
+    return model(x)
+
+
+def logits_of(result: Any) -> Tensor:
+    """The logits in what a model returned: itself, its `.logits` or its ["logits"].
+
+    Examples:
+        >>> logits_of({"logits": torch.ones(2)})
+        tensor([1., 1.])
+    """
+    inside = result.get("logits") if isinstance(result, Mapping) else getattr(result, "logits", None)
+    f = result if isinstance(result, Tensor) else inside
+    if not isinstance(f, Tensor):
+        raise TypeError(
+            f"the model returned {described(result)}, neither a tensor nor something with .logits: give logits=, "
+            "a function (model, x) → tensor"
+        )
+    return f
+
+
+def cast(x: Any, model: nn.Module) -> Any:
+    """x with its floating-point tensors in the model's dtype, that of its first parameter.
+
+    Examples:
+        >>> cast({"a": torch.ones(1), "b": torch.tensor([1])}, nn.Linear(1, 1).bfloat16())
+        {'a': tensor([1.], dtype=torch.bfloat16), 'b': tensor([1])}
+    """
+    dtype = next((p.dtype for p in model.parameters() if p.dtype in _CASTABLE), None)
+    if dtype is None:
+        return x
+    return pytree.tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, x)
+
+
+def _arguments(model: nn.Module) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(unwrapped(model).forward).parameters.values())
+    except (TypeError, ValueError):  # a scripted module shows no signature
+        return []
+
+
+def _by_keywords(arguments: list[inspect.Parameter], x: Mapping[str, Any]) -> bool:
+    named = {a.name for a in arguments if a.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, a.KEYWORD_ONLY)}
+    unknown = [key for key in x if key not in named]
+    required = [a for a in arguments if a.kind in _ONE_BY_ONE and a.default is a.empty]
+    if any(a.kind is a.VAR_KEYWORD for a in arguments):
+        return len(unknown) < len(x) or not required
+    if unknown and len(unknown) < len(x):
+        raise TypeError(
+            f"x is {described(x)}, but the model's forward takes {', '.join(a.name for a in arguments)}: leave "
+            f"{', '.join(map(str, unknown))} out of the batches, or give logits=, a function (model, x) → tensor"
+        )
+    return not unknown
+
+
+def _one_by_one(arguments: list[inspect.Parameter], n: int) -> bool:
+    if any(a.kind is a.VAR_POSITIONAL for a in arguments):
+        return True
+    places = [a for a in arguments if a.kind in _ONE_BY_ONE]
+    required = sum(a.default is a.empty for a in places)
+    return required <= n <= len(places) and all(a.default in (a.empty, None) for a in places[:n])

@@ -1,0 +1,174 @@
+"""Data → the examples to remember: some drawn uniformly from a loader, a data set or tensors, in chunks."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+)
+
+from ogd.memory.inputs.balance import balanced_rows, trimmed
+from ogd.memory.inputs.batches import LABELS, Chunk, are_labels, as_pair, described, length, take
+
+__all__ = ["Chunk", "Drawn", "length", "take"]
+
+
+class Drawn:
+    """`count` examples of `data` without replacement (all for None, or where there are fewer), in chunks.
+
+    `balanced` draws as equal numbers of each label as can be; `labelled` says that every batch must have labels.
+    `seen` is how many examples have been given so far.
+    """
+
+    def __init__(
+        self,
+        data: object,
+        count: int | None,
+        generator: Generator,
+        chunk_size: int,
+        balanced: bool = False,
+        labelled: bool = False,
+    ):
+        self.data, self.count, self.generator, self.chunk_size = data, count, generator, chunk_size
+        self.balanced, self.labelled = balanced, labelled or balanced
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for x, y in self._batches(self.data):
+            if self.labelled and y is None:
+                why = "balanced=True" if self.balanced else 'outputs="true"'
+                raise ValueError(
+                    f"{why} needs a label for each example, but "
+                    f"the batches are {described(x)}: give pairs (x, y), or dictionaries with the key 'labels'"
+                )
+            for start in range(0, length((x, y)), self.chunk_size):
+                chunk = take((x, y), slice(start, start + self.chunk_size))
+                self.seen += length(chunk)
+                yield chunk
+
+    def _batches(self, data: object) -> Iterator[Chunk]:
+        if isinstance(data, DataLoader):
+            yield from self._of_loader(data)
+        elif isinstance(data, IterableDataset):
+            yield from self._of_loader(DataLoader(data, self.chunk_size))
+        elif _is_batch(data):
+            yield self._of_tensors(*as_pair(data))
+        elif isinstance(data, Dataset) or _is_indexed(data):
+            yield from self._of_dataset(data, None)
+        else:
+            keys = f" with the keys {', '.join(map(str, data))}" if isinstance(data, Mapping) else ""
+            raise TypeError(
+                "data must be a DataLoader, a Dataset, a pair of tensors (x, y) or a dictionary of tensors with the "
+                f"key 'labels', not {type(data).__name__}{keys}"
+            )
+
+    def _of_tensors(self, x: Any, y: Any) -> Chunk:
+        if self.count is None or self.count >= length((x, y)):
+            return x, y
+        if self.balanced and y is not None:
+            return take((x, y), balanced_rows(_labels(y), self.count, self.generator))  # type: ignore[no-any-return]
+        return take((x, y), _choose(length((x, y)), self.count, self.generator))  # type: ignore[no-any-return]
+
+    def _of_loader(self, loader: DataLoader[Any]) -> Iterator[Chunk]:
+        if self.count is None:
+            yield from map(as_pair, loader)
+        elif _covers_dataset(loader) and not self.balanced:
+            yield from self._of_dataset(loader.dataset, loader.collate_fn)
+        else:
+            yield from self._of_batches(loader, self.count)
+
+    def _of_dataset(self, dataset: Any, collate: Any) -> Iterator[Chunk]:
+        if self.balanced and self.count is not None:  # labels are known only once the examples are read
+            yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate), self.count)
+            return
+        rows: list[int] = _choose(len(dataset), self.count, self.generator).tolist()
+        if rows:
+            loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
+            yield from map(as_pair, loader)
+
+    def _of_batches(self, loader: Any, count: int) -> Iterator[Chunk]:
+        """A draw from batches of unknown number: examples get random keys, the smallest keys stay."""
+        kept: list[tuple[float, int, Chunk]] = []  # key, label where that matters, example
+        for batch in map(as_pair, loader):
+            keys = torch.rand(length(batch), generator=self.generator, dtype=torch.float64).tolist()
+            balanced = self.balanced and batch[1] is not None
+            labels = _labels(batch[1]).tolist() if balanced else [0] * len(keys)
+            kept += [(k, c, take(batch, slice(i, i + 1))) for i, (k, c) in enumerate(zip(keys, labels, strict=True))]
+            kept = trimmed(kept, count)
+        chunk: list[Chunk] = []
+        for _, _, example in kept:
+            if chunk and (len(chunk) == self.chunk_size or _shapes(chunk[0]) != _shapes(example)):
+                yield _stack(chunk)
+                chunk = []
+            chunk.append(example)
+        if chunk:
+            yield _stack(chunk)
+
+
+def _is_batch(data: object) -> bool:
+    """Whether data is one batch of tensors, not a collection of examples."""
+    if isinstance(data, Mapping):
+        return any(key in data for key in LABELS) and all(isinstance(value, Tensor) for value in data.values())
+    if isinstance(data, tuple | list) and len(data) == 2:
+        _check_pair(data)
+        return True
+    return isinstance(data, tuple) and len(data) > 2 and all(isinstance(part, Tensor) for part in data)
+
+
+def _labels(y: Any) -> Tensor:
+    if not are_labels(y):
+        raise ValueError(f"balanced=True needs a label for each example, integers of shape (B,), not {described(y)}")
+    assert isinstance(y, Tensor)
+    return y
+
+
+def _check_pair(data: tuple[Any, ...] | list[Any]) -> None:
+    if isinstance(data, list) and all(isinstance(part, tuple | list) for part in data):
+        raise ValueError(
+            "data is a list of two tuples, which may be two examples or x and y: give two examples as stacked "
+            "tensors (x, y), and nested x and y as a tuple (x, y)"
+        )
+
+
+def _is_indexed(data: object) -> bool:
+    """Whether data is a sequence of examples, without being called a Dataset."""
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping | str | bytes)
+
+
+def _choose(size: int, count: int | None, generator: Generator) -> Tensor:
+    if count is None or count >= size:
+        return torch.arange(size)
+    return torch.randperm(size, generator=generator)[:count].sort().values
+
+
+def _covers_dataset(loader: DataLoader[Any]) -> bool:
+    """Whether an epoch is the whole data set, once: then examples can be picked without reading all of it."""
+    sampler = loader.sampler
+    whole = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler)
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source)
+    )
+    own_batches = loader.batch_sampler is None or type(loader.batch_sampler) is not BatchSampler
+    return whole and not own_batches and not isinstance(loader.dataset, IterableDataset)
+
+
+def _shapes(example: Chunk) -> list[Any]:
+    return [t.shape for t in pytree.tree_leaves(example) if isinstance(t, Tensor)]
+
+
+def _stack(examples: list[Chunk]) -> Chunk:
+    leaves = [pytree.tree_flatten(e)[0] for e in examples]
+    spec = pytree.tree_flatten(examples[0])[1]
+    merged = [torch.cat(ts) if isinstance(ts[0], Tensor) else ts[0] for ts in zip(*leaves, strict=True)]
+    x, y = pytree.tree_unflatten(merged, spec)
+    return x, y

@@ -1,0 +1,232 @@
+"""Protecting optimizers: what they did to the weights, Δw, becomes P Δw, through PyTorch's own step hooks.
+
+With every = k the displacement of k steps, a window, is projected at once: w ← anchor + P (w − anchor), where the
+anchor is the weights before the first of them. As P = I − Gᵀ K⁺ G that is  w ← w − Gᵀ K⁺ G (w − anchor).
+"""
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ogd.memory.algebra.columns import working
+from ogd.memory.algebra.projector import Projector
+from ogd.memory.protection.pace import Pace, clock
+
+Every = int | Literal["auto"]
+protected: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
+
+
+class Protection:
+    """Optimizers under protection, until `unprotect`; as a context manager it ends with the block.
+
+    Several are projected together: a step is over when each has stepped, or one of them begins again, or the backward
+    pass is over in which they step.
+    """
+
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        every: Every,
+        projector: Callable[[Iterable[Tensor]], tuple[Projector, list[Tensor]] | None],
+        before: Callable[["Protection"], None] = lambda protection: None,
+        ended: Callable[["Protection"], None] = lambda protection: None,
+        stale: Callable[[], bool] = lambda: False,
+        alone: bool = False,
+    ):
+        # weak: the optimizers hold us by their hooks, and what is pending must outlive them
+        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
+        self._pace = Pace(alone) if every == "auto" else None
+        self._every = 1 if every == "auto" else every
+        self.pending = 0
+        self._make, self._before, self._ended, self._stale = projector, before, ended, stale
+        self.projector: Projector | None = None
+        self._seen: list[Any] = []
+        self._params: list[Tensor] = []
+        self._anchor: list[Tensor] = []
+        self._versions: list[int] = []  # of the parameters when the last step ended
+        self._inside: set[int] = set()  # optimizers whose step has begun and not ended
+        self._stepped: set[int] = set()  # those that have stepped since the last step of all was over
+        self._task = -1  # the backward pass in which they step, if they do
+        self._limit, self._calm = 0, 0  # see _disturbed
+        self._warned = False
+        self._handles = []
+        for optimizer in optimizers:
+            self._handles += [
+                optimizer.register_step_pre_hook(self._on_step),
+                optimizer.register_step_post_hook(self._on_stepped),
+            ]
+            protected.add(optimizer)
+
+    @property
+    def active(self) -> bool:
+        return bool(self._handles) and any(ref() is not None for ref in self._optimizers)
+
+    @property
+    def every(self) -> int:
+        """How many steps share a projection; with "auto", at present."""
+        return self._every if self._pace is None else self._pace.every
+
+    def protects(self, optimizer: Optimizer) -> bool:
+        return any(ref() is optimizer for ref in self._optimizers)
+
+    def settle(self) -> None:
+        """Project what is pending, also of a step that an error ended half-way."""
+        if self._inside:
+            self._take_in()
+        if not (self.pending or self._stepped) or self.projector is None or self._disturbed():
+            return
+        self._close()
+        began = clock(self._params) if self._pace else 0.0
+        with torch.no_grad():
+            torch._foreach_sub_(self._anchor, self._params)
+            self.projector.remove(self._params, self._anchor)
+        self._versions = versions(self._params)
+        if self._pace:
+            self._pace.projected(clock(self._params) - began)
+        self.projector.check_room()
+
+    def unprotect(self) -> None:
+        """Project what is pending and leave the optimizers alone from now on."""
+        if not self._handles:  # ended before: the optimizer may be under another protection by now
+            return
+        self.settle()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        for ref in self._optimizers:
+            optimizer = ref()
+            if optimizer is not None:
+                protected.discard(optimizer)
+        self._ended(self)
+
+    def forget(self) -> None:
+        """Make the projector anew at the next step: G has changed."""
+        self.settle()
+        self._seen = []
+        if self._pace:  # and takes another time
+            self._pace = Pace(self._pace.alone)
+
+    def settle_others(self, protections: Iterable["Protection"]) -> None:
+        """A window of steps must not begin on weights that another protection is about to correct."""
+        ours = {id(p) for p in self._params}
+        for other in protections:
+            if other is not self and not ours.isdisjoint(id(p) for p in other._params):
+                other.settle()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unprotect()
+
+    def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
+        task = torch._C._current_graph_task_id()  # of the backward pass we are in, −1 outside
+        if self._inside:  # a step raised half-way: what it did is pending
+            self._take_in()
+        elif task == self._task and (task >= 0 or (self._stepped and id(optimizer) not in self._stepped)):
+            self._inside.add(id(optimizer))  # another one's turn in the same step
+            return
+        if self._stepped:  # the last step is over, without some of them
+            self._over(task < 0)
+        elif self.pending:
+            self._disturbed()
+        self._task = task
+        self._begin()
+        if task >= 0:  # optimizers in the backward pass: until it is over, it needs the weights as they are
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._backward_over(task))
+        self._inside.add(id(optimizer))
+
+    def _begin(self) -> None:
+        optimizers = [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
+        held = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+        # an optimizer moves whatever has a gradient, be it frozen by now
+        params = [p for p in held if p.requires_grad or p.grad is not None]
+        seen = [(id(p), p.dtype, p.device) for p in params]
+        if self._pace:
+            self._pace.stepping()
+        if seen != self._seen or self._stale():
+            self.settle()
+            began = clock(params) if self._pace else 0.0
+            self._rebuild(params)
+            self._seen = seen
+            if self._pace:
+                self._pace.projected(clock(params) - began, counts=False)
+        if self.projector is not None and not self.pending:
+            self._before(self)
+            if self._versions != versions(self._params):
+                self._calm = 0
+            with torch.no_grad():
+                torch._foreach_copy_(self._anchor, self._params)
+
+    def _on_stepped(self, optimizer: Optimizer, *_: Any) -> None:
+        self._inside.discard(id(optimizer))
+        if self.projector is None:
+            return
+        self._stepped.add(id(optimizer))
+        self._versions = versions(self._params)
+        if self._task < 0 and all(id(o) in self._stepped for ref in self._optimizers if (o := ref()) is not None):
+            self._over()
+
+    def _backward_over(self, task: int) -> None:
+        if task == self._task and self._stepped:
+            self._over()
+            self._task = -1
+
+    def _over(self, may_settle: bool = True) -> None:
+        """All have stepped that will."""
+        self._stepped = set()
+        self.pending += 1
+        self._calm += 1
+        window = self.every if self._calm > self.every else min(self.every, self._limit or self.every)
+        if may_settle and self.pending >= window:
+            self.settle()
+            if self._pace:
+                self._pace.choose(self._params[0].device)
+
+    def _take_in(self) -> None:
+        """Count a step that raised half-way as one that was made."""
+        self._stepped |= self._inside
+        self._inside = set()
+        self._versions = versions(self._params)
+
+    def _close(self) -> None:
+        self.pending, self._stepped, self._inside = 0, set(), set()
+
+    def _disturbed(self) -> bool:
+        """Whether somebody else set the weights inside a window: then the next one begins at them.
+
+        If that comes again, as with weights clipped after every step, windows end before it from now on.
+        """
+        if self._versions == versions(self._params):
+            return False
+        self._limit, self._calm = max(self.pending, 1), 0
+        lost = self.pending
+        self._close()
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the weights were set by something else inside a window of every={self.every} steps: they count as "
+                f"they are, and the {lost} steps before are not projected. Call memory.settle() before you load, clip "
+                "or swap weights",
+                stacklevel=4,
+            )
+        return True
+
+    def _rebuild(self, params: Sequence[Tensor]) -> None:
+        made = self._make(params)
+        self.projector, self._params = made if made is not None else (None, [])
+        self._anchor = [torch.empty_like(p, dtype=working(p.dtype)) for p in self._params]
+        self._versions = versions(self._params)
+
+
+def versions(params: Iterable[Tensor]) -> list[int]:
+    """What an in-place change of a parameter makes different; a write through .data does not."""
+    return [p._version for p in params]

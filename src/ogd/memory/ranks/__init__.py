@@ -1,0 +1,1 @@
+"""Several processes of `torch.distributed` with one memory."""
