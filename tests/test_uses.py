@@ -102,10 +102,8 @@ def test_gradients_equal_the_reference_without_a_pass_per_example(
     model, x, y = made(case)
     G = logit_gradients(model, x, y, outputs=outputs)
     asked: list[str] = []
-    original = __import__("ogd.memory.gradients.gather", fromlist=["per_example"]).per_example
-    monkeypatch.setattr(
-        "ogd.memory.gradients.gather.per_example", lambda c, p, *a: asked.extend(p) or original(c, p, *a)
-    )
+    original = gather.per_example
+    monkeypatch.setattr(gather, "per_example", lambda c, p, *a: asked.extend(p) or original(c, p, *a))
     memory = Memory(model, outputs=outputs, chunk_size=chunk_size)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), G, rtol=1e-10, atol=1e-12)
