@@ -133,7 +133,7 @@ def test_the_rank_is_computed_once_per_task(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(2):
         memory.remember((x, y))
         assert [memory.rank, memory.rank] == [6, 6]
-    assert computed == [12]  # that the first six are independent their Cholesky factors show
+    assert computed == [12]  # that the first six are independent their triangular W shows
 
 
 def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:

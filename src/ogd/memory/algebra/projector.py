@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from ogd.memory.algebra.blocks import Block
-from ogd.memory.algebra.columns import Columns, working_of
-from ogd.memory.algebra.pseudo_inverse import cutoff, scales, whitener
-from ogd.memory.algebra.solve import Iterative, Triangular, Whitened
+from ogd.memory.algebra.columns import Columns
+from ogd.memory.algebra.pseudo_inverse import cutoff, whitener
+from ogd.memory.algebra.solve import Iterative, Whitened
 from ogd.memory.algebra.store import Store
 from ogd.memory.algebra.work import announce
 
@@ -21,7 +21,7 @@ EXHAUSTED = 0.01
 class Projector:
     """P = I − Gᵀ K⁺ G for the parameters of `G`. Where G is sharded, projecting is collective."""
 
-    def __init__(self, G: Columns, solve: Whitened | Triangular | Iterative):
+    def __init__(self, G: Columns, solve: Whitened | Iterative):
         self.G, self.solve = G, solve
         self.names, self.n = tuple(G.params), G.n
         self.last: tuple[Tensor, Tensor] | None = None  # |u − P u|² and |u|² of the last update of a single model
@@ -74,9 +74,9 @@ def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None
     G = Columns(store.only(params), params, len(store), store.sharded)
     if G.n > DIRECT and not G.lead:
         return Projector(G, Iterative(G))
-    L, K = store.well_conditioned(params), store.gram(params)
-    if L is not None:
-        return Projector(G, Triangular(L, scales(K)))
-    if G.n > SLOW and not G.lead:
-        announce(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
-    return Projector(G, Whitened(whitener(K, cutoff(G.n, working_of(params.values()))).to(G.dtype)))
+    W = store.triangular_whitener(params)
+    if W is None:
+        if G.n > SLOW and not G.lead:
+            announce(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
+        W = whitener(store.gram(params), cutoff(G.n, G.dtype))
+    return Projector(G, Whitened(W.to(G.dtype)))

@@ -64,52 +64,47 @@ def whitener(K: Tensor, rtol: float) -> Tensor:
     return W[..., K.shape[-1] - r :, :]
 
 
-def cholesky(K: Tensor, known: Tensor | None = None) -> Tensor | None:
-    """L (n, n) with K⁻¹ s = S L⁻ᵀ L⁻¹ S s, S = diag(1 / |g_i|), or None where K is not well conditioned; of one model.
+def triangular_whitener(K: Tensor, known: Tensor | None = None) -> Tensor | None:
+    """The same by Cholesky, a triangular W (n, n), or None where K is not well conditioned; of one model.
 
-    `known` is the L of the first rows: then only the new rows of L are computed,
+    With rows of unit length, S = diag(1 / |g_i|), it is S K S = L Lᵀ and W = L⁻¹ S. `known` is the W of the first
+    rows; then only its new rows are computed:
 
-        B = K_new,old L⁻ᵀ,    C Cᵀ = K_new − B Bᵀ,    L' = [B, C].
+        B = S K_new,old Wᵀ,    C Cᵀ = S K_new S − B Bᵀ,    W' = [−C⁻¹ B W, C⁻¹ S].
 
-    It takes a thirtieth of the time of `whitener`, and less where few rows are new.
+    It takes a fraction of the time of `whitener`, and less where few rows are new.
 
     Examples:
         >>> G = torch.randn(5, 9, dtype=torch.float64)
         >>> K = G @ G.mT
-        >>> L = cholesky(K, cholesky(K[:3, :3]))
-        >>> torch.allclose(solved(L, K, torch.ones(5, dtype=K.dtype)), K.inverse().sum(1))
+        >>> W = triangular_whitener(K, triangular_whitener(K[:3, :3]))
+        >>> torch.allclose(W.mT @ W, K.inverse())
         True
     """
     m, scale = 0 if known is None else len(known), scales(K)
     if not bool((scale > 0).all()):
         return None
-    L = scale[m:, None] * K[m:] * scale  # rows of unit length
-    most = float(L.abs().sum(1).amax())  # at least the largest eigenvalue
+    new = scale[m:, None] * K[m:] * scale
+    most = float(new.abs().sum(1).amax())  # at least the largest eigenvalue
+    corner = new[:, m:]
     if known is not None:
-        B = torch.linalg.solve_triangular(known, L[:, :m].mT, upper=False).mT
-        C, failed = torch.linalg.cholesky_ex(L[:, m:] - B @ B.mT)
-        L = torch.cat([torch.cat([known, K.new_zeros(m, len(C))], 1), torch.cat([B, C], 1)])
-    else:
-        L, failed = torch.linalg.cholesky_ex(L)
-    return L if not int(failed) and _smallest(L) > SAFE * most else None
+        B = scale[m:, None] * K[m:, :m] @ known.mT
+        corner = corner - B @ B.mT
+    C, failed = torch.linalg.cholesky_ex(corner)
+    if int(failed):
+        return None
+    W = torch.linalg.solve_triangular(C, torch.diag(scale[m:]), upper=False)
+    if known is not None:
+        below = -torch.linalg.solve_triangular(C, B @ known, upper=False)
+        W = torch.cat([torch.cat([known, K.new_zeros(m, len(C))], 1), torch.cat([below, W], 1)])
+    return W if _smallest(W / scale) > SAFE * most else None
 
 
-def solved(L: Tensor, K: Tensor, s: Tensor) -> Tensor:
-    """K⁻¹ s for the L of `cholesky`."""
-    scale = scales(K)
-    return scale * inverse(L, scale * s)
-
-
-def inverse(L: Tensor, v: Tensor) -> Tensor:
-    """L⁻ᵀ L⁻¹ v."""
-    return torch.cholesky_solve(v.unsqueeze(1), L).squeeze(1)
-
-
-def _smallest(L: Tensor) -> float:
-    """The smallest eigenvalue of L Lᵀ, from above, by the power method on its inverse."""
-    v = torch.randn(len(L), dtype=L.dtype, generator=torch.Generator().manual_seed(0)).to(L.device)
+def _smallest(X: Tensor) -> float:
+    """The smallest eigenvalue of (Xᵀ X)⁻¹, from above, by the power method."""
+    v = torch.randn(len(X), dtype=X.dtype, generator=torch.Generator().manual_seed(0)).to(X.device)
     for _ in range(POWER_STEPS):
-        v = inverse(L, v / v.norm())
+        v = coefficients(X, v / v.norm())
     return 1 / float(v.norm())
 
 

@@ -1,10 +1,9 @@
-"""How K⁺ is applied: c = K⁺ s, in one of three forms.
+"""How K⁺ is applied: c = K⁺ s.
 
-    Whitened    K⁺ = Wᵀ W, by eigendecomposition; for a stack, and where some rows depend on others
-    Triangular  K⁻¹ = S L⁻ᵀ L⁻¹ S, by Cholesky, S = diag(1 / |g_i|); where K is well conditioned
+    Whitened    K⁺ = Wᵀ W (`pseudo_inverse`)
     Iterative   K c = s by conjugate gradients, K v = G (Gᵀ v); for many rows: K is never formed
 
-The preconditioner of the last knows K from m sampled rows (Nyström): with F = K_·m W_mᵀ, K ≈ F Fᵀ + σ I, where σ is
+The preconditioner of the second knows K from m sampled rows (Nyström): with F = K_·m W_mᵀ, K ≈ F Fᵀ + σ I, where σ is
 what the sample leaves of the diagonal. Its inverse is (I − F (σ I + FᵀF)⁻¹ Fᵀ) / σ. The residual s − K c is what the
 projected update still changes of the remembered outputs, to first order.
 """
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory.algebra.columns import Columns, working
-from ogd.memory.algebra.pseudo_inverse import coefficients, inverse
+from ogd.memory.algebra.pseudo_inverse import coefficients
 from ogd.memory.algebra.work import announce
 
 TOLERANCE = 1e-3  # of the change of the remembered outputs, to first order, that may remain
@@ -38,18 +37,6 @@ class Whitened:
     @property
     def nbytes(self) -> int:
         return self.W.nbytes
-
-
-class Triangular:
-    """K⁻¹ by the store's L, and the scale of the rows."""
-
-    nbytes = 0  # L is the store's
-
-    def __init__(self, L: Tensor, scale: Tensor):
-        self.L, self.scale = L, scale
-
-    def __call__(self, s: Tensor) -> Tensor:
-        return (self.scale * inverse(self.L, self.scale * s.to(self.scale))).to(s)
 
 
 class Iterative:

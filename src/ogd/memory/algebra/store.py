@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ogd.memory.algebra.blocks import Block
 from ogd.memory.algebra.gram import gram_cost
-from ogd.memory.algebra.pseudo_inverse import cholesky, cutoff, extend, rank
+from ogd.memory.algebra.pseudo_inverse import cutoff, extend, rank, triangular_whitener
 from ogd.memory.algebra.work import announce
 from ogd.memory.ranks.collective import streamed, summed
 
@@ -141,7 +141,7 @@ class Store:
         self.each = tuple([1] * len(self.tasks) if each is None else each)  # of these, rows of each example
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
-        self.factors: dict[frozenset[str], Tensor] = {}  # of the K that are well conditioned
+        self.whiteners: dict[frozenset[str], Tensor] = {}  # of the K that are well conditioned
         self.singular: set[frozenset[str]] = set()  # the others
 
     def __len__(self) -> int:
@@ -157,31 +157,30 @@ class Store:
 
     @property
     def derived_nbytes(self) -> int:
-        """Bytes of K and of its factors."""
-        return sum(t.nbytes for kind in (self.grams, self.factors) for t in kind.values())
+        """Bytes of K and of its W."""
+        return sum(t.nbytes for kind in (self.grams, self.whiteners) for t in kind.values())
 
     @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
         """The number of independent rows; in a stack that of the run which has most."""
-        if len(self) and self.well_conditioned(self.shapes) is not None:
+        if len(self) and self.triangular_whitener(self.shapes) is not None:
             return len(self)
         return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
 
-    def well_conditioned(self, names: Collection[str]) -> Tensor | None:
-        """Cholesky's L of K where no cut-off would change K⁺, extended from fewer rows; None for others and stacks."""
+    def triangular_whitener(self, names: Collection[str]) -> Tensor | None:
+        """W of K where no cut-off would change K⁺, extended from fewer rows; None for others and for stacks."""
         key, K = frozenset(names), self.gram(names)
         if self.lead or not len(self) or key in self.singular:
             return None
-        known = self.factors.get(key)
-        if known is None or len(known) < len(self):
-            announce(f"K⁺ of {len(self):,} directions", len(self) ** 3 / 3e9, 16 * K.numel())
-            L = cholesky(K, known)
-            if L is None:
-                self.factors.pop(key, None)
+        W = self.whiteners.pop(key, None)
+        if W is None or len(W) < len(self):
+            announce(f"K⁺ of {len(self):,} directions", 2 * len(self) ** 3 / 3e9, 20 * K.numel())
+            W = triangular_whitener(K, W)
+            if W is None:
                 self.singular.add(key)
                 return None
-            self.factors[key] = known = L
-        return known
+        self.whiteners[key] = W
+        return W
 
     def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes, each: int = 1) -> "Store":
         """This store and another task, with `each` rows per example; K of the old rows is kept."""
@@ -189,7 +188,8 @@ class Store:
         pieces = appended(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
         store = Store(pieces, (*self.tasks, rows), self.shapes | stored, (*self.each, each), self.sharded)
-        store.grams, store.factors, store.singular = dict(self.grams), dict(self.factors), set(self.singular)
+        store.grams, store.whiteners = dict(self.grams), dict(self.whiteners)
+        store.singular = set(self.singular)
         return store
 
     def only(self, names: Collection[str]) -> list[Piece]:
