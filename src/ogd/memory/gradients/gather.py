@@ -178,8 +178,13 @@ def check_model(model: nn.Module, params: Params) -> None:
 
 def check_finite(pieces: Sequence[Piece]) -> None:
     for piece in pieces:
-        if not all(t.isfinite().all() for t in piece.block.tensors().values()):
+        if not all(_finite(t) for t in piece.block.tensors().values()):
             raise ValueError(
                 f"the gradient of {' and '.join(piece.names)} is not finite (NaN or infinite): nothing was "
                 "stored; look for such values in the data and in the weights"
             )
+
+
+def _finite(t: Tensor) -> bool:
+    """Whether all numbers are finite: if their sum is, they are, and a sum is quicker."""
+    return bool(t.sum().isfinite()) or bool(t.isfinite().all())
