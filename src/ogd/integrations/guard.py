@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from ogd.memory import Memory, Protection
+from ogd.memory import Memory, Protection, Rehearsal
 
 
 class Guard:
@@ -25,7 +25,7 @@ class Guard:
             raise TypeError(f"{', '.join(options)}: a memory that is given has its own; give memory= or options of one")
         self.memory, self.every, self.options = memory, every, dict(options)
         self._stored: Mapping[str, Any] | None = None  # a state that came before there was a model
-        self._protections: list[Protection] = []
+        self._protections: list[Protection | Rehearsal] = []
 
     def of(self, model: nn.Module) -> Memory:
         """The memory of this model, restored if a state was loaded before."""
@@ -77,7 +77,11 @@ class Guard:
         """For frameworks that pickle their plugins: the memory as its options and its state, without the model."""
         options, memory = self.options, self.memory
         if memory is not None and not options:
-            names = [name for name in inspect.signature(Memory).parameters if hasattr(memory, name) and name != "model"]
+            names = [
+                name
+                for name in inspect.signature(Memory.__init__).parameters
+                if hasattr(memory, name) and name != "model"
+            ]
             options = {name: getattr(memory, name) for name in names}
             options |= {"params": memory.parameters.wanted, "statistics": memory.statistics.way}
         stored = self.state_dict() or None

@@ -11,18 +11,22 @@ from ogd.memory.gradients.gather import output_gradients
 from ogd.memory.gradients.layers import register_layer
 from ogd.memory.memory import Memory
 from ogd.memory.protection.protection import Protection
+from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Stats
+from ogd.memory.rehearsal.memory import ExampleMemory
 
 __all__ = [
     "Block",
     "BudgetExceeded",
     "Dense",
+    "ExampleMemory",
     "Explanation",
     "Factored",
     "LongWork",
     "Memory",
     "Piece",
     "Protection",
+    "Rehearsal",
     "Sparse",
     "Stats",
     "output_gradients",

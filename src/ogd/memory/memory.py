@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ogd.memory import state
-from ogd.memory.algebra.projector import DIRECT, kept, projector_of
+from ogd.memory.algebra.projector import DIRECT, Projector, kept, projector_of
 from ogd.memory.algebra.rows import within, without
 from ogd.memory.algebra.store import Store
 from ogd.memory.budget import Budget, BudgetExceeded
@@ -33,8 +33,10 @@ from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.statistics import Statistics
 from ogd.memory.protection.protecting import Protecting
 from ogd.memory.protection.protection import Protection
+from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Drift, Stats, by_task
 from ogd.memory.protection.watching import Watch
+from ogd.memory.protection.way import Keep
 from ogd.memory.ranks.collective import together
 from ogd.memory.ranks.shared import check_alike, common, remembered, sharded_store, whole_store
 
@@ -80,7 +82,15 @@ class Memory(Protecting):
         distributed: whether the ranks share one memory; False: each has its own, for a model of its own.
         dtype: how gradients are stored; None: as the parameters are. torch.bfloat16 takes half the bytes, and its
             rounding leaves a little of each update's effect (docs/sizes.md).
+        keep: "gradients": the paper's. "examples": the examples themselves with the model's outputs, to be rehearsed
+            (see `protect`), or to take their gradients at the present weights.
     """
+
+    def __new__(cls, *_: Any, keep: Keep = "gradients", **__: Any) -> "Memory":
+        """An object of the class that keeps what is asked for."""
+        if keep not in KEEPING:
+            raise ValueError(f'keep must be "gradients" or "examples", not {keep!r}')
+        return super().__new__(KEEPING[keep] if cls is Memory else cls)
 
     def __init__(
         self,
@@ -97,11 +107,12 @@ class Memory(Protecting):
         sharded: bool = False,
         distributed: bool = True,
         dtype: torch.dtype | None = None,
+        keep: Keep = "gradients",
     ):
         check_options(model, per_task, outputs, logits, chunk_size)
         check_full(when_full, budget)
         check_dtype(dtype)
-        self.dtype = dtype
+        self.dtype, self.keep = dtype, keep
         self.model, self.outputs, self.logits = model, outputs, logits
         self.per_task = None if per_task is None else int(per_task)
         self.chunk_size = None if chunk_size is None else int(chunk_size)
@@ -113,7 +124,7 @@ class Memory(Protecting):
         self._alike: Store | None = None  # the last store that was seen to be the same on all ranks
         self.statistics = Statistics(model, statistics)
         self._watch, self._drift = Watch(), Drift()
-        self._protections: list[Protection] = []
+        self._protections: list[Protection | Rehearsal] = []
 
     def __len__(self) -> int:
         """The number of stored directions: the rows of G."""
@@ -136,8 +147,8 @@ class Memory(Protecting):
     @property
     def resident_nbytes(self) -> int:
         """Bytes in use: the gradients and what is derived from them, K and the projectors."""
-        projectors = sum(p.projector.nbytes for p in self._protections if p.projector is not None)
-        return self.nbytes + self.store.derived_nbytes + projectors
+        projectors = sum(projector.nbytes for projector in self._projectors())
+        return self.store.nbytes + self.store.derived_nbytes + projectors
 
     @property
     def rank(self) -> int:
@@ -190,17 +201,12 @@ class Memory(Protecting):
         logits = logits or self.logits
         chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
         draw = (count, generator or seeded(len(self), self._shared), self.chunk_size or CHUNK_MOST)
-        examples = Drawn(data, *draw, balanced, labelled=self.outputs == "true")
+        labelled = self.outputs == "true" and self.keep == "gradients"
+        examples = Drawn(data, *draw, balanced, labelled)
         with self.statistics.noting() as called:
-            store = self._grown(chosen, params, examples)
-        generator = examples.generator
+            self._keep(chosen, params, examples)
         if self._shared:
             called = set().union(*together(lambda: called, "name its modules"))  # a rank may have had no share
-            generator = common(generator)
-        rows = store.tasks[-1]
-        store = within(self.budget, self.when_full, store, generator)
-        self._drift.remembered(self.store, store, self.parameters.named(), rows)
-        self._replace(store)
         self.statistics.names |= called
         self.statistics.hold()
         self._watch.begin(params, self.store.shapes)
@@ -295,11 +301,10 @@ class Memory(Protecting):
     def stats(self) -> Stats:
         """What protection does to the updates, the room that is left, and how far remembered outputs have moved."""
         params = self.parameters.named()
-        last = [p.projector.last for p in self._protections if p.projector is not None]
         drift = by_task(self._drift.now(self.store, params), self.tasks)
         size = sum(p.numel() for p in self.parameters.trainable().values())
         rank = self.rank if len(self) <= DIRECT else None
-        return Stats(tuple(kept(two) for two in last if two is not None), len(self), rank, size, drift)
+        return Stats(self._shares_kept(), len(self), rank, size, drift)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the memory to a safetensors file; a file that exists is replaced when all is written."""
@@ -326,6 +331,12 @@ class Memory(Protecting):
         self.settle()
         return {**vars(self), "_protections": []}
 
+    def _projectors(self) -> list[Projector]:
+        return [p.projector for p in self._protections if isinstance(p, Protection) and p.projector is not None]
+
+    def _shares_kept(self) -> tuple[float, ...]:
+        return tuple(kept(projector.last) for projector in self._projectors() if projector.last is not None)
+
     def _replace(self, store: Store, *, bind: bool = True) -> None:
         self.store = store
         if bind:
@@ -333,12 +344,19 @@ class Memory(Protecting):
         for protection in self._protections:
             protection.forget()
 
-    def _grown(self, chosen: Chosen, params: Mapping[str, Tensor], examples: Drawn) -> Store:
-        """The store and another task, of which each rank differentiates its share."""
-        if not self._shared:
-            rows = task_rows(chosen, params, examples, len(self), self.chunk_size, self.dtype)
-            return rows.added_to(self.store, params)
-        return remembered(self.store, chosen, params, examples, self.chunk_size, self.dtype, self.sharded)
+    def _keep(self, chosen: Chosen, params: Mapping[str, Tensor], examples: Drawn) -> None:
+        """Store a task, of which each rank differentiates its share."""
+        generator = examples.generator
+        if self._shared:
+            store = remembered(self.store, chosen, params, examples, self.chunk_size, self.dtype, self.sharded)
+            generator = common(generator)
+        else:
+            task = task_rows(chosen, params, examples, len(self), self.chunk_size, self.dtype)
+            store = task.added_to(self.store, params)
+        rows = store.tasks[-1]
+        store = within(self.budget, self.when_full, store, generator)
+        self._drift.remembered(self.store, store, self.parameters.named(), rows)
+        self._replace(store)
 
     def _account(self) -> None:
         """Follow what has become of the remembered parameters, or raise; see `Binding`."""
@@ -350,3 +368,6 @@ class Memory(Protecting):
         if store is not self.store:
             self.settle()
             self._replace(store)
+
+
+KEEPING: dict[str, type[Memory]] = {"gradients": Memory}  # "examples": `rehearsal.memory`

@@ -61,6 +61,8 @@ def from_dict(stored: Mapping[str, Any], params: Mapping[str, Tensor]) -> Store:
         raise TypeError(f"a state must be what Memory.state_dict returned, not {type(stored).__name__}")
     if stored.get("version") != VERSION:
         raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
+    if stored.get("keep", "gradients") != "gradients":
+        raise ValueError('the state is of a memory that keeps examples: load it with Memory(keep="examples")')
     try:
         tasks = [_whole(rows, 1) for rows in stored["tasks"]]
         each = [_whole(rows, 1) for rows in stored.get("each", [1] * len(tasks))]
@@ -111,6 +113,7 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     # files of version 0.1 say none of these
     dtype = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}.get(saved.get("dtype", ""))
     known |= {"when_full": saved.get("when_full", "raise"), "statistics": saved.get("statistics", "keep")}
+    known["keep"] = "examples" if stored.get("keep") == "examples" else "gradients"
     return {**known, "dtype": dtype, "budget": Budget(*saved["budget"]), **given}
 
 

@@ -1,6 +1,6 @@
 """Differentiating a model leaves it as it was: modes, buffers and random state are put back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
@@ -12,24 +12,31 @@ from torch.nn.parallel import DistributedDataParallel
 def preserving(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in evaluation mode with gradients; afterwards it and the random state are as before."""
     devices = {p.device for p in model.parameters()}
-    with ExitStack() as stack:
-        stack.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        for kind in {d.type for d in devices}:
-            stack.enter_context(torch.autocast(kind, enabled=False))
-        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-            # cuDNN's recurrent layers cannot go backward in evaluation mode
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-        stack.enter_context(_same_buffers(model))
-        stack.enter_context(_evaluation(model))
-        stack.enter_context(_alone(model))
+    random = torch.random.fork_rng([d for d in devices if d.type == "cuda"])
+    with random, torch.inference_mode(False), _same_buffers(model), evaluating(model):
         yield
 
 
 @contextmanager
-def _evaluation(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in evaluation mode with gradients; afterwards in the mode that it was in."""
+    modules = list(model.modules())
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for kind in {p.device.type for p in model.parameters()}:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        if any(isinstance(module, nn.RNNBase) for module in modules):
+            # cuDNN's recurrent layers cannot go backward in evaluation mode
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        stack.enter_context(_evaluation(model, modules))
+        stack.enter_context(_alone(modules))
+        yield
+
+
+@contextmanager
+def _evaluation(model: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
+    modes = [(module, module.training) for module in modules]
     try:
         model.eval()
         yield
@@ -60,9 +67,9 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(model: nn.Module) -> Iterator[None]:
+def _alone(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Calls of DistributedDataParallel go straight to its module: it would wait for the other ranks' calls."""
-    wrappers = [module for module in model.modules() if isinstance(module, DistributedDataParallel)]
+    wrappers = [module for module in modules if isinstance(module, DistributedDataParallel)]
     try:
         for wrapper in wrappers:
             vars(wrapper)["forward"] = wrapper.module.__call__

@@ -1,7 +1,8 @@
 """How a model is called with a batch's x: model(x), model(*x) or model(**x); and where its logits are."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -67,8 +68,19 @@ def cast(x: Any, model: nn.Module) -> Any:
 
 
 def _arguments(model: nn.Module) -> list[inspect.Parameter]:
+    forward = unwrapped(model).forward
+    function = getattr(forward, "__func__", None)  # of a method of the class, which is the same for every call
+    return _arguments_of(forward) if function is None else _known_arguments(function)[1:]
+
+
+@lru_cache
+def _known_arguments(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return _arguments_of(function)
+
+
+def _arguments_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return list(inspect.signature(unwrapped(model).forward).parameters.values())
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a scripted module shows no signature
         return []
 

@@ -5,8 +5,6 @@ from typing import Any
 
 from torch.optim import LBFGS, Optimizer
 
-from ogd.checks import is_whole
-
 
 def optimizers_in(given: object) -> list[Optimizer]:
     """The optimizers that are meant: one, one in a wrapper, or several, which are then projected together."""
@@ -35,7 +33,7 @@ def unwrapped(optimizer: Any) -> Optimizer:
     return inner  # type: ignore[no-any-return]
 
 
-def check_protectable(optimizers: Iterable[Optimizer], every: object, protected: Collection[Optimizer]) -> None:
+def check_protectable(optimizers: Iterable[Optimizer], protected: Collection[Optimizer]) -> None:
     """Whether what the optimizers do in a step can be projected afterwards."""
     for optimizer in optimizers:
         if isinstance(optimizer, LBFGS):
@@ -50,8 +48,6 @@ def check_protectable(optimizers: Iterable[Optimizer], every: object, protected:
             )
         if optimizer in protected:
             raise ValueError("this optimizer is protected already: call unprotect(optimizer) first")
-    if every != "auto" and not is_whole(every, 1):
-        raise ValueError(f'every must be a whole number of steps, 1 or more, or "auto", not {every!r}')
 
 
 def _has_hooks(optimizer: object) -> bool:

@@ -13,9 +13,12 @@ from ogd.memory.checks import check_whole_parameters
 from ogd.memory.model.binding import Binding
 from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.statistics import Statistics
+from ogd.memory.protection.hooked import Hooked, protected
 from ogd.memory.protection.protectable import check_protectable, optimizers_in
-from ogd.memory.protection.protection import Protection, protected
+from ogd.memory.protection.protection import Protection
+from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.watching import Watch
+from ogd.memory.protection.way import Keep, Way
 from ogd.memory.ranks.collective import several
 from ogd.memory.ranks.shared import check_alike
 
@@ -27,6 +30,7 @@ class Protecting:
     """The half of `Memory` that protects; the other half fills its store."""
 
     model: nn.Module
+    keep: Keep
     parameters: Parameters
     store: Store
     statistics: Statistics
@@ -34,7 +38,7 @@ class Protecting:
     _alike: Store | None
     _watch: Watch
     _binding: Binding
-    _protections: list[Protection]
+    _protections: list[Protection | Rehearsal]
 
     def _account(self) -> None:
         raise NotImplementedError
@@ -42,39 +46,67 @@ class Protecting:
     def protect(
         self,
         optimizer: Optimizer | Iterable[Optimizer] | Mapping[Any, Optimizer],
-        every: int | Literal["auto"] = 1,
-    ) -> Protection:
-        """From now on, let the optimizer move the weights only where remembered outputs do not change.
+        every: int | Literal["auto"] | None = None,
+        *,
+        by: Literal["projection", "rehearsal"] | None = None,
+        batch: int | None = None,
+        alpha: float | None = None,
+        labels: bool | None = None,
+        refresh: int | None = None,
+    ) -> Protection | Rehearsal:
+        """From now on, keep the optimizer's steps from changing remembered outputs.
 
-        Each step's Δw becomes P Δw. With every=k the displacement of k steps is projected at once, which
+        by="projection" (stored gradients): each step's Δw becomes P Δw, so it moves the weights only where, to first
+        order, no remembered output changes. With every=k the displacement of k steps is projected at once, which
         costs less; in between the weights are where the optimizer put them, so call `settle` before you use
         or replace them. Only trainable parameters of this optimizer are moved. When several protected
         optimizers share a model, each of them alone leaves the remembered outputs as they are; given as a list they
         do so together, which leaves them more room.
 
+        by="rehearsal" (kept examples): every k-th step the gradient of the remembered loss of a batch from memory is
+        added to `.grad`, k times. It comes after gradients were clipped or unscaled, and stays in `.grad` until you
+        set it to zero.
+
+            ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
+
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn, such as
-                those of `{parameter: optimizer}` that step in the backward pass.
-            every: how many steps are projected at once; "auto" measures steps and projections and chooses, so that
-                protection costs at most 5 % of training (`protection.every` is the present choice, which depends on
-                the machine: two runs need not agree to the last bit).
+                those of `{parameter: optimizer}` that step in the backward pass (which cannot rehearse).
+            every: how many steps share one projection (1 if None) or one rehearsal; with projection, "auto" measures
+                steps and projections and chooses, so that protection costs at most 5 % of training
+                (`protection.every` is the present choice, which depends on the machine: two runs need not agree to
+                the last bit).
+            by: None: by projection if gradients are stored, by rehearsal if examples are kept, which can be used
+                for both.
+            batch, alpha, labels: of rehearsal: examples per rehearsal, weight of the outputs, and whether labels count.
+            refresh: of projection with kept examples: their gradients are taken anew after so many steps.
 
         Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
         """
+        way = Way.chosen(self.keep, by, every, batch=batch, alpha=alpha, labels=labels, refresh=refresh)
         optimizers = optimizers_in(optimizer)
-        check_protectable(optimizers, every, protected)
+        check_protectable(optimizers, protected)
         check_whole_parameters(self.model)
         self._account()
         held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         if not self.parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
         self._settle_and_look()
-        stale = lambda: not self._binding.intact()  # noqa: E731
-        hooks = (self._projector_among, self._on_window, self._on_end, stale)
-        protection = Protection(optimizers, every, *hooks, alone=not self.distributed)
+        protection = self._rehearsed(optimizers, way) if way.by == "rehearsal" else self._projected(optimizers, way)
         self._protections.append(protection)
         self.statistics.hold()
         return protection
+
+    def _projected(self, optimizers: list[Optimizer], way: Way) -> Protection:
+        hooks = (self._projector_among, self._on_window, self._on_end, self._stale(way))
+        return Protection(optimizers, way.every, *hooks, alone=not self.distributed)
+
+    def _rehearsed(self, optimizers: list[Optimizer], way: Way) -> Rehearsal:
+        raise NotImplementedError
+
+    def _stale(self, way: Way) -> Callable[[], bool]:
+        """Whether projectors must be made anew before the next step."""
+        return lambda: not self._binding.intact()
 
     def unprotect(self, optimizer: Optimizer | Iterable[Optimizer] | Mapping[Any, Optimizer] | None = None) -> None:
         """End the protection of an optimizer, or of all; what is pending is projected first.
@@ -130,7 +162,7 @@ class Protecting:
         if not self._watch.weights and len(self.store):  # loaded from a file
             self._watch.begin(self.parameters.trainable(), self.store.shapes)
 
-    def _on_end(self, protection: Protection) -> None:
+    def _on_end(self, protection: Hooked) -> None:
         self._protections = [p for p in self._protections if p is not protection]
         if not self._protections:
             self.statistics.release()

@@ -5,10 +5,8 @@ anchor is the weights before the first of them. As P = I − Gᵀ K⁺ G that is
 """
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,14 +14,14 @@ from torch.optim import Optimizer
 
 from ogd.memory.algebra.columns import working
 from ogd.memory.algebra.projector import Projector
+from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.pace import Pace, clock
 
 Every = int | Literal["auto"]
-protected: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 
 
-class Protection:
-    """Optimizers under protection, until `unprotect`; as a context manager it ends with the block.
+class Protection(Hooked):
+    """Optimizers under protection by projection.
 
     Several are projected together: a step is over when each has stepped, or one of them begins again, or the backward
     pass is over in which they step.
@@ -39,12 +37,10 @@ class Protection:
         stale: Callable[[], bool] = lambda: False,
         alone: bool = False,
     ):
-        # weak: the optimizers hold us by their hooks, and what is pending must outlive them
-        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._pace = Pace(alone) if every == "auto" else None
         self._every = 1 if every == "auto" else every
         self.pending = 0
-        self._make, self._before, self._ended, self._stale = projector, before, ended, stale
+        self._make, self._before, self._stale = projector, before, stale
         self.projector: Projector | None = None
         self._seen: list[Any] = []
         self._params: list[Tensor] = []
@@ -55,25 +51,12 @@ class Protection:
         self._task = -1  # the backward pass in which they step, if they do
         self._limit, self._calm = 0, 0  # see _disturbed
         self._warned = False
-        self._handles = []
-        for optimizer in optimizers:
-            self._handles += [
-                optimizer.register_step_pre_hook(self._on_step),
-                optimizer.register_step_post_hook(self._on_stepped),
-            ]
-            protected.add(optimizer)
-
-    @property
-    def active(self) -> bool:
-        return bool(self._handles) and any(ref() is not None for ref in self._optimizers)
+        super().__init__(optimizers, self._on_step, self._on_stepped, ended)
 
     @property
     def every(self) -> int:
         """How many steps share a projection; with "auto", at present."""
         return self._every if self._pace is None else self._pace.every
-
-    def protects(self, optimizer: Optimizer) -> bool:
-        return any(ref() is optimizer for ref in self._optimizers)
 
     def settle(self) -> None:
         """Project what is pending, also of a step that an error ended half-way."""
@@ -91,20 +74,6 @@ class Protection:
             self._pace.projected(clock(self._params) - began)
         self.projector.check_room()
 
-    def unprotect(self) -> None:
-        """Project what is pending and leave the optimizers alone from now on."""
-        if not self._handles:  # ended before: the optimizer may be under another protection by now
-            return
-        self.settle()
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-        for ref in self._optimizers:
-            optimizer = ref()
-            if optimizer is not None:
-                protected.discard(optimizer)
-        self._ended(self)
-
     def forget(self) -> None:
         """Make the projector anew at the next step: G has changed."""
         self.settle()
@@ -112,20 +81,12 @@ class Protection:
         if self._pace:  # and takes another time
             self._pace = Pace(self._pace.alone)
 
-    def settle_others(self, protections: Iterable["Protection"]) -> None:
+    def settle_others(self, protections: Iterable[Hooked]) -> None:
         """A window of steps must not begin on weights that another protection is about to correct."""
         ours = {id(p) for p in self._params}
         for other in protections:
-            if other is not self and not ours.isdisjoint(id(p) for p in other._params):
+            if isinstance(other, Protection) and other is not self and not ours.isdisjoint(map(id, other._params)):
                 other.settle()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.unprotect()
 
     def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
         task = torch._C._current_graph_task_id()  # of the backward pass we are in, −1 outside

@@ -37,15 +37,7 @@ def remembered(
     sharded: bool,
 ) -> Store:
     """The store and another task, to which each rank gives its share. Collective."""
-    drawn: list[Chunk] = []
-
-    def candidates() -> tuple[list[Key], list[int]]:
-        return keys(_kept(examples, drawn)), _labels(drawn) if examples.balanced else []
-
-    offers, labels = zip(*together(candidates, "draw its examples"), strict=True)
-    if not any(offers):
-        raise ValueError("data is empty on every rank: there is no example to remember")
-    given = balanced_shares(offers, labels, examples.count) if examples.balanced else shares(offers, examples.count)
+    drawn, given = dealt(examples)
     mine = given[dist.get_rank()]
     shapes = {name: p.shape for name, p in params.items()}
     pieces: list[Piece] = []
@@ -72,6 +64,30 @@ def remembered(
     held = together(lambda: store.shapes, "name its rows")
     store.shapes = {name: shape for known in held for name, shape in known.items()}  # also of rows kept elsewhere
     return store
+
+
+def dealt(examples: Drawn) -> tuple[list[Chunk], list[list[int]]]:
+    """What this rank has drawn, and which of its candidates each rank gives. Collective."""
+    drawn: list[Chunk] = []
+
+    def candidates() -> tuple[list[Key], list[int]]:
+        return keys(_kept(examples, drawn)), _labels(drawn) if examples.balanced else []
+
+    offers, labels = zip(*together(candidates, "draw its examples"), strict=True)
+    if not any(offers):
+        raise ValueError("data is empty on every rank: there is no example to remember")
+    given = balanced_shares(offers, labels, examples.count) if examples.balanced else shares(offers, examples.count)
+    return drawn, given
+
+
+def all_examples(examples: Drawn) -> list[Chunk]:
+    """The examples of all ranks, in the order of the ranks. Collective."""
+    drawn, given = dealt(examples)
+    mine = [
+        pytree.tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, chunk)
+        for chunk in picked(drawn, given[dist.get_rank()])
+    ]
+    return [chunk for theirs in together(lambda: mine, "give its examples") for chunk in theirs]
 
 
 def keys(chunks: Iterable[Chunk]) -> list[Key]:

@@ -1,0 +1,112 @@
+"""Rehearsal through the optimizer's step hook: the gradient of the remembered loss is added to `.grad`.
+
+    every k-th step:    p.grad += k ∇ (1/B) Σ ℓ(x_i)        B examples drawn from memory without replacement
+
+It is added when the optimizer is about to step, so once per step however many backward passes came before, and after
+gradients were clipped or unscaled.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ogd.memory.protection.hooked import Hooked
+
+Loss = Callable[[int], Tensor | None]
+
+
+class Rehearsal(Hooked):
+    """Optimizers that rehearse; `loss` is the remembered loss of the last batch, per example.
+
+    Args:
+        remembered: a function of the batch size that draws examples and returns their mean loss, None without any.
+        summed: adds the gradients of several ranks, each of which has taken a part of the batch.
+    """
+
+    def __init__(
+        self,
+        optimizers: Sequence[Optimizer],
+        every: int,
+        batch: int,
+        remembered: Loss,
+        summed: Callable[..., list[Tensor]] | None,
+        ended: Callable[["Rehearsal"], None],
+    ):
+        self.every, self.batch = every, batch
+        self.loss: float | None = None
+        self._remembered, self._summed = remembered, summed
+        self._steps: dict[int, int] = {}
+        super().__init__(optimizers, self._on_step, lambda *_: None, ended)
+
+    def _on_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if torch._C._current_graph_task_id() >= 0:
+            raise RuntimeError(
+                "rehearsal cannot run inside a backward pass, where this optimizer steps: step after it, or protect "
+                'by="projection"'
+            )
+        step = self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
+        if step % self.every:
+            return None
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._add(optimizer)
+            return None
+
+        def then_rehearsed() -> Any:  # a closure computes the gradients, inside the step
+            result = closure()
+            self._add(optimizer)
+            return result
+
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": then_rehearsed}
+        return (args[0], then_rehearsed, *args[2:]), kwargs
+
+    def _add(self, optimizer: Optimizer) -> None:
+        params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        with torch.inference_mode(False), torch.enable_grad():
+            loss = self._remembered(self.batch)
+            if loss is None:
+                return
+            found: Sequence[Tensor | None] = [None] * len(params)
+            if loss.requires_grad:
+                found = torch.autograd.grad(loss, params, allow_unused=True)
+        loss = loss.detach()
+        if self._summed is not None:
+            *found, loss = self._summed(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
+        self.loss = float(loss)
+        if not torch.isfinite(loss):
+            raise RuntimeError(
+                "the remembered loss is not finite (NaN or infinite), so it was not added to the gradients: have the "
+                "weights diverged? Lower the learning rate, or alpha="
+            )
+        _add_to_gradients(params, found, self.every * _scale_of(optimizer))
+
+
+@torch.no_grad()
+def _add_to_gradients(params: Sequence[Tensor], gradients: Sequence[Tensor | None], weight: float) -> None:
+    into, what = [], []
+    for p, g in zip(params, gradients, strict=True):
+        if g is None:
+            continue
+        if p.grad is None:
+            p.grad = g.mul(weight)
+        elif p.grad.is_sparse != g.is_sparse:
+            p.grad = p.grad.to_dense() + g.to_dense() * weight
+        else:
+            into.append(p.grad)
+            what.append(g)
+    if into:
+        torch._foreach_add_(into, what, alpha=weight)
+
+
+def _or_zero(g: Tensor | None, p: Tensor) -> Tensor:
+    return torch.zeros_like(p) if g is None else g
+
+
+def _scale_of(optimizer: Optimizer) -> float:
+    """What GradScaler has multiplied the gradients by, where the optimizer itself divides by it (fused ones)."""
+    scale = getattr(optimizer, "grad_scale", None)
+    return 1.0 if scale is None else float(scale)

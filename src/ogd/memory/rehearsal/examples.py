@@ -1,0 +1,211 @@
+"""The examples that are kept, task by task: inputs, labels where given, and the model's outputs at the time.
+
+Examples of the same form (shapes, and the function that computes their logits) lie together in a lot, whatever their
+task: a batch drawn from all of them goes through the model at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ogd.memory.inputs.batches import length
+from ogd.memory.rehearsal.packed import Packed, joined, packed
+
+Logits = Callable[[nn.Module, Any], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What was remembered of a task, beside its examples."""
+
+    classes: tuple[int, ...] | None = None  # its logits; None for all
+    logits: Logits | None = None  # how they are computed, where that is the task's own way
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Examples of one form: x, y (None without labels), outputs z, and which of them count, (B, C) or None for all."""
+
+    x: Any
+    y: Tensor | None
+    z: Tensor
+    counts: Tensor | None
+    logits: Logits | None
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor goes in an input."""
+
+    number: int
+
+
+@dataclass(frozen=True, eq=False)
+class Lot:
+    """Examples of one form."""
+
+    leaves: tuple[Packed, ...]  # the tensors of x
+    structure: Any  # x with a `Place` for each
+    y: Packed | None
+    z: Tensor
+    task: Tensor  # of each example, (n,)
+    logits: Logits | None
+
+    @property
+    def n(self) -> int:
+        return len(self.z)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(leaf.nbytes for leaf in (*self.leaves, *([] if self.y is None else [self.y]))) + self.z.nbytes
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        shapes = tuple((leaf.data.shape[1:], leaf.dtype) for leaf in self.leaves)
+        y = None if self.y is None else (self.y.data.shape[1:], self.y.dtype)
+        return repr(self.structure), shapes, y, self.z.shape[1:], self.z.dtype, id(self.logits)
+
+    def joined(self, other: "Lot") -> "Lot":
+        leaves = tuple(joined(a, b) for a, b in zip(self.leaves, other.leaves, strict=True))
+        y = None if self.y is None or other.y is None else joined(self.y, other.y)
+        z, task = torch.cat([self.z, other.z]), torch.cat([self.task, other.task])
+        return replace(self, leaves=leaves, y=y, z=z, task=task)
+
+    def only(self, rows: Tensor) -> "Lot":
+        leaves = tuple(leaf.only(rows) for leaf in self.leaves)
+        y = None if self.y is None else self.y.only(rows)
+        return replace(self, leaves=leaves, y=y, z=self.z[rows], task=self.task[rows])
+
+    def batch(self, rows: Tensor, tasks: Sequence[Task]) -> Batch:
+        x = filled(self.structure, [leaf[rows] for leaf in self.leaves])
+        y = None if self.y is None else self.y[rows]
+        return Batch(x, y, self.z[rows], self._counts(rows, tasks), self.logits)
+
+    def _counts(self, rows: Tensor, tasks: Sequence[Task]) -> Tensor | None:
+        restricted = {t: task.classes for t, task in enumerate(tasks) if task.classes is not None}
+        if not restricted or self.z.ndim != 2:
+            return None
+        mine = self.task[rows]
+        counts = torch.ones(len(mine), self.z.shape[1], dtype=torch.bool, device=self.z.device)
+        for t, classes in restricted.items():
+            own = torch.zeros(self.z.shape[1], dtype=torch.bool, device=self.z.device)
+            own[list(classes)] = True
+            counts[mine == t] = own
+        return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """All lots, and the tasks."""
+
+    lots: tuple[Lot, ...] = ()
+    tasks: tuple[Task, ...] = ()
+
+    def __len__(self) -> int:
+        return sum(lot.n for lot in self.lots)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The number of examples of each task."""
+        return tuple(sum(int((lot.task == t).sum()) for lot in self.lots) for t in range(len(self.tasks)))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(lot.nbytes for lot in self.lots)
+
+    def grown(self, chunks: Iterable[tuple[Any, Tensor | None, Tensor]], task: Task) -> "Examples":
+        """These examples and those of another task, given as (x, y, z)."""
+        lots = list(self.lots)
+        for x, y, z in chunks:
+            add_to(lots, lot_of(x, y, z, len(self.tasks), task.logits))
+        return Examples(tuple(lots), (*self.tasks, task))
+
+    def only(self, rows: Tensor) -> "Examples":
+        """Some examples, by their ascending numbers over all lots; a task of which none is left is no task any more."""
+        lots = [lot.only(own) for lot, own in self._by_lot(rows)]
+        left = sorted({t for lot in lots for t in lot.task.tolist()})
+        place = torch.full((max(len(self.tasks), 1),), -1)
+        place[left] = torch.arange(len(left))
+        moved = [replace(lot, task=place.to(lot.task.device)[lot.task]) for lot in lots]
+        return Examples(tuple(moved), tuple(self.tasks[t] for t in left))
+
+    def rows_of(self, task: int) -> Tensor:
+        """The numbers of a task's examples."""
+        found, start = [], 0
+        for lot in self.lots:
+            found.append(start + (lot.task == task).nonzero().flatten().cpu())
+            start += lot.n
+        return torch.cat(found) if found else torch.zeros(0, dtype=torch.long)
+
+    def batches(self, rows: Tensor) -> Iterator[Batch]:
+        """Some examples, each lot's together."""
+        for lot, own in self._by_lot(rows):
+            yield lot.batch(own, self.tasks)
+
+    def to(self, device: torch.device) -> "Examples":
+        """The same on another device."""
+        return replace(self, lots=tuple(_moved(lot, device) for lot in self.lots))
+
+    def _by_lot(self, rows: Tensor) -> Iterator[tuple[Lot, Tensor]]:
+        if len(self.lots) == 1:
+            yield self.lots[0], rows.to(self.lots[0].z.device)
+            return
+        start = 0
+        for lot in self.lots:
+            own = rows[(rows >= start) & (rows < start + lot.n)] - start
+            if len(own):
+                yield lot, own.to(lot.z.device)
+            start += lot.n
+
+
+def lot_of(x: Any, y: Tensor | None, z: Tensor, task: int, logits: Logits | None) -> Lot:
+    """Some examples of a task as a lot."""
+    tensors, structure = emptied(x)
+    labels = None if y is None else packed(y.to(z.device))
+    tasks = torch.full((length((x, y)),), task, dtype=torch.long, device=z.device)
+    return Lot(tuple(packed(t.to(z.device)) for t in tensors), structure, labels, z.detach().clone(), tasks, logits)
+
+
+def emptied(x: Any) -> tuple[list[Tensor], Any]:
+    """The tensors of an input, and the input with their places.
+
+    Examples:
+        >>> emptied({"a": torch.ones(1), "b": "text"})
+        ([tensor([1.])], {'a': Place(number=0), 'b': 'text'})
+    """
+    tensors: list[Tensor] = []
+
+    def place(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        tensors.append(leaf)
+        return Place(len(tensors) - 1)
+
+    return tensors, pytree.tree_map(place, x)
+
+
+def filled(structure: Any, tensors: Sequence[Tensor]) -> Any:
+    """The input with tensors in their places."""
+    return pytree.tree_map(lambda leaf: tensors[leaf.number] if isinstance(leaf, Place) else leaf, structure)
+
+
+def add_to(lots: list[Lot], new: Lot) -> None:
+    """Join a lot to the one of its form, or put it at the end."""
+    for i, lot in enumerate(lots):
+        if lot.form == new.form:
+            lots[i] = lot.joined(new)
+            return
+    lots.append(new)
+
+
+def _moved(lot: Lot, device: torch.device) -> Lot:
+    leaves = tuple(leaf.to(device) for leaf in lot.leaves)
+    y = None if lot.y is None else lot.y.to(device)
+    return replace(lot, leaves=leaves, y=y, z=lot.z.to(device), task=lot.task.to(device))
