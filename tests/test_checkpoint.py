@@ -5,7 +5,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from ogd import methods
+from ogd import methods, tensor_files
 from ogd.training import Checkpoint, Schedule
 from small_lab import CASES, SCHEDULE, fit, make, weights
 
@@ -82,9 +82,14 @@ def _about(path):
 
 
 def _rewritten(path, tensors=None, **changes):
-    about = _about(path)
-    stored = {**safetensors.torch.load_file(path), **(tensors or {})}
-    safetensors.torch.save_file(stored, path, {"ogd": json.dumps({**about, **changes})})
+    about = {key: value for key, value in _about(path).items() if key != tensor_files.DIGEST}
+    tensor_files.write(path, "ogd", {**about, **changes}, {**safetensors.torch.load_file(path), **(tensors or {})})
+
+
+def _altered(path):
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +99,12 @@ def _rewritten(path, tensors=None, **changes):
         (lambda path: path.write_bytes(b"nonsense"), "cannot be used"),
         (lambda path: path.write_bytes(b""), "cannot be used"),
         (lambda path: safetensors.torch.save_file(safetensors.torch.load_file(path), path), "cannot be used"),
+        (_altered, "does not match its digest"),
+        (
+            lambda path: _rewritten(path, {"accuracy": safetensors.torch.load_file(path)["accuracy"] + 7}),
+            "not fractions",
+        ),
+        (lambda path: _rewritten(path, finished=10**9), "1000000000 tasks are finished"),
         (lambda path: _rewritten(path, identity="you"), "another training"),
         (lambda path: _rewritten(path, schema=99), "another training"),
         (lambda path: _rewritten(path, {"finished/0/0.weight": torch.zeros(2, 3)}), "other shapes"),

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from memory_models import MODELS, make, rows
+from ogd import tensor_files
 from ogd.memory import BudgetExceeded, Memory, state
 
 
@@ -101,7 +102,7 @@ def test_saving_settles_and_replaces_atomically(tmp_path: Path, monkeypatch: pyt
     def broken(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(state, "save_file", broken)
+    monkeypatch.setattr(tensor_files, "save_file", broken)
     with pytest.raises(OSError, match=r"m\.safetensors: disk full"):
         memory.save(path)
     assert path.read_bytes() == content
@@ -114,7 +115,7 @@ def test_a_full_disk_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest
     def full(*_: object) -> None:
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr(state, "save_file", full)
+    monkeypatch.setattr(tensor_files, "save_file", full)
     with pytest.raises(OSError, match=r"m\.safetensors: it could not be written \(No space left on device\)"):
         memory.save(tmp_path / "m.safetensors")
 
@@ -136,7 +137,7 @@ def first(content: dict) -> dict:
 
 DAMAGES = {
     "another version": (document(lambda d: d.update(version=99)), "version 99 of the state is unknown"),
-    "another format": (lambda t, m: m.clear(), "not one of ogd.Memory.save"),
+    "another format": (lambda t, m: m.clear(), "not one of ours: its metadata has no 'ogd.memory'"),
     "no JSON": (lambda t, m: m.update({state.FORMAT: "{"}), "metadata is damaged"),
     "no object": (lambda t, m: m.update({state.FORMAT: "[]"}), "metadata is damaged"),
     "no pieces": (document(lambda d: d.pop("pieces")), "incomplete or malformed"),
@@ -181,6 +182,18 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, damage: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         Memory.load(path, memory.model)
     assert str(path) in str(caught.value)
+
+
+def test_a_file_that_was_altered_does_not_match_its_digest(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    memory = saved(path)
+    content = bytearray(path.read_bytes())
+    for place in range(len(content) - 200, len(content), 40):  # in the tensors
+        altered = content.copy()
+        altered[place] ^= 1
+        path.write_bytes(altered)
+        with pytest.raises(ValueError, match=r"m\.safetensors: its content does not match its digest"):
+            Memory.load(path, memory.model)
 
 
 @pytest.mark.parametrize("content", [b"", b"not safetensors at all", b"\x80\x04\x95pickle", None])

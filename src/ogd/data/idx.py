@@ -10,13 +10,23 @@ import numpy as np
 import numpy.typing as npt
 
 UNSIGNED_BYTE = 0x08
+MOST = 2**32  # bytes: four times the largest data set in use, 60,000 images of 128 × 128
 
 
 def read(path: Path) -> bytes:
-    """Return the bytes of a file, decompressed when its name ends in `.gz`."""
+    """Return the bytes of a file, decompressed when its name ends in `.gz`: as many as its header promises, no more.
+
+    A small file may decompress to more than fits the memory, so the header is read first, and a few bytes beyond
+    what it promises, by which a file that is too long is known.
+    """
     try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if path.suffix == ".gz" else content
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            header = file.read(4)
+            sizes = file.read(4 * header[3]) if len(header) == 4 else b""
+            promised = math.prod(struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4]))
+            if promised > MOST:
+                raise ValueError(f"data: {path} promises {promised:,} bytes; the most that is read is {MOST:,}")
+            return header + sizes + file.read(promised + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"data: {path} cannot be read: {error}") from error
 
@@ -38,6 +48,6 @@ def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np
     shape = struct.unpack(f">{axes}I", content[4:start])
     expected, found = math.prod(shape), len(content) - start
     if found != expected:
-        problem = "is truncated" if found < expected else "is too long"
-        raise ValueError(f"data: {path} {problem}: its header promises {expected:,} bytes, it has {found:,}")
+        problem, has = ("is truncated", f"{found:,}") if found < expected else ("is too long", "more")
+        raise ValueError(f"data: {path} {problem}: its header promises {expected:,} bytes, it has {has}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

@@ -4,19 +4,16 @@ The file holds the factors of each piece as `<piece>.A`, `<piece>.D`, `<piece>.i
 document in its metadata for the rest. K is not stored: it follows from them.
 """
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
+from ogd import tensor_files
 from ogd.checks import is_whole
-from ogd.files import replacing
 from ogd.memory.algebra.blocks import Block, Dense, Factored
 from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.store import Piece, Store
@@ -26,7 +23,7 @@ from ogd.memory.model.names import bare
 if TYPE_CHECKING:
     from ogd.memory.memory import Memory
 
-FORMAT = "ogd.memory"  # the one key of the metadata: with two, a file would not be the same twice
+FORMAT = "ogd.memory"  # the key of the metadata
 VERSION = 1
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -136,13 +133,8 @@ def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
     if path.is_dir():
         raise IsADirectoryError(f"{path}: a folder; give the path of a file, such as {path / 'memory.safetensors'}")
-    tensors = {key: t.contiguous().cpu() for key, t in stored["tensors"].items()}
-    document = json.dumps({key: value for key, value in stored.items() if key != "tensors"})
-    with replacing(path) as temporary:
-        try:
-            save_file(tensors, temporary, {FORMAT: document})
-        except SafetensorError as error:  # how it tells of a full disk
-            raise OSError(f"it could not be written ({error})") from error
+    document = {key: value for key, value in stored.items() if key != "tensors"}
+    tensor_files.write(path, FORMAT, document, stored["tensors"])
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -153,19 +145,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not Path(path).is_file():
         raise FileNotFoundError(f"{name}: no such file")
     try:
-        with safe_open(name, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{name}: not a safetensors file, or a damaged one ({error})") from error
-    if FORMAT not in metadata:
-        raise ValueError(f"{name}: a safetensors file, but not one of ogd.Memory.save")
-    try:
-        document = json.loads(metadata[FORMAT])
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{name}: its metadata is damaged ({error!r})") from error
-    if not isinstance(document, dict):
-        raise ValueError(f"{name}: its metadata is damaged (not an object)")
+        document, tensors = tensor_files.read(Path(path), FORMAT)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    del document[tensor_files.DIGEST]  # those of version 0.1 have none
     return {**document, "tensors": tensors}
 
 

@@ -4,7 +4,6 @@ What a method keeps is not in it. Every draw comes from (seed, run, purpose), so
 the weights its tasks ended with, and calling `end_task` once more with each of them gives it back, bit by bit.
 """
 
-import json
 import os
 import time
 import warnings
@@ -12,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ogd import files
+from ogd import tensor_files
+from ogd.checks import is_whole
 from ogd.records.metrics import Array
 from ogd.training.history import History
 
-SCHEMA = 2
+SCHEMA = 3
 PATIENCE = 5.0  # seconds between two checkpoints
 
 
@@ -59,16 +57,16 @@ class Checkpoint:
         Weights that are not finite are of no use, unless `finite` is false.
         """
         try:
-            with safe_open(self.path, "pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                about = json.loads((file.metadata() or {})["ogd"])
+            about, tensors = tensor_files.read(self.path, "ogd")
             if about["schema"] != SCHEMA or about["identity"] != self.identity:
                 raise ValueError("it is of another training")
+            if about[tensor_files.DIGEST] is None:
+                raise ValueError("it has no digest")
             history = _unpacked(tensors, about)
             _check(history, like, tasks, finite)
         except FileNotFoundError:
             return None
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             warnings.warn(f"{self.path} cannot be used, starting again: {error}", stacklevel=2)
             return None
         return history
@@ -82,7 +80,7 @@ class Checkpoint:
         tensors, about = _packed(history)
         about = {"schema": SCHEMA, "identity": self.identity, **about}
         try:
-            files.write_bytes(self.path, safetensors.torch.save(tensors, {"ogd": json.dumps(about)}))
+            tensor_files.write(self.path, "ogd", about, tensors)
         except OSError as error:
             if not self.failed:
                 warnings.warn(f"{self.path} cannot be written, going on without: {error}", stacklevel=2)
@@ -109,8 +107,10 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> History:
     def rows(name: str) -> list[Array]:
         return list(tensors[name].numpy()) if name in tensors else []
 
+    if not is_whole(about["finished"]) or about["finished"] > len(tensors):
+        raise ValueError(f"it says that {about['finished']!r} tasks are finished")
     return History(
-        finished=[stored(f"finished/{t}/") for t in range(int(about["finished"]))],
+        finished=[stored(f"finished/{t}/") for t in range(about["finished"])],
         weights=stored("weights/"),
         optimizer=stored("optimizer/"),
         epoch=int(about["epoch"]),
@@ -134,6 +134,8 @@ def _check(history: History, like: History, tasks: int, finite: bool) -> None:
     points = [*history.accuracy, *history.curve]
     if len(history.curve) != len(history.curve_steps) or any(p.shape != (runs, tasks) for p in points):
         raise ValueError("its accuracies are of other shapes")
+    if not all(bool((np.isnan(p) | ((p >= 0) & (p <= 1))).all()) for p in points):  # NaN: of a task to come
+        raise ValueError("its accuracies are not fractions")
     left = tasks - len(history.finished) - bool(history.epoch)
     if len(history.accuracy) != len(history.finished) + 1 or not history.seconds >= 0 or not left >= 0:
         raise ValueError("its parts contradict one another")
