@@ -24,8 +24,8 @@ from torch.nn import functional
 from ogd.memory.algebra.blocks import Dense
 from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.store import Piece
+from ogd.memory.gradients.convolutions import convolution_pieces
 from ogd.memory.gradients.graph import nodes_of
-from ogd.memory.gradients.layers import patches
 from ogd.memory.gradients.outer import by_rows, outer_pieces
 
 Pieces = Callable[[Tensor, int], list[Piece]]
@@ -129,14 +129,10 @@ def _convolution(node: Any, leaf: Find) -> Iterator[Use]:
     groups, swapped = node._saved_groups, node._saved_transposed
 
     def pieces(d: Tensor, axis: int) -> list[Piece]:
-        k, B = d.shape[:2]
-        positions = d.flatten(3).mT if not swapped else x.detach().flatten(2).mT.expand(k, -1, -1, -1)
-        unfolded = patches(d.flatten(0, 1) if swapped else x.detach(), w.shape[2:], **how)
-        A = unfolded.unflatten(0, (k, B)) if swapped else unfolded.expand(k, *unfolded.shape)  # (k, B, T, in)
-        if groups == 1:
-            return outer_pieces((name,), A, positions, out_first=True)
-        A, D = (t.unflatten(3, (groups, -1)).movedim(3, 2) for t in (A, positions))  # (k, B, groups, T, ·)
-        return [Piece((name,), Dense(by_rows((D.mT @ A).flatten(2))))]
+        seen = x.detach().unsqueeze(0)
+        # transposed, the input and the output have changed places
+        one, other = (d, seen) if swapped else (seen, d)
+        return convolution_pieces((name,), one, other, w.shape[2:], groups=groups, **how)
 
     yield Use((name,), GradientEdge(node, 0), pieces, lambda t, B, axis: t if axis == 0 and len(t) == B else None)
 
