@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import prune
 
 from memory_models import rows, train
 from ogd.memory import Convolved, Dense, Factored, Memory, Piece, stacked
@@ -270,6 +271,18 @@ def test_a_stack_of_runs_unfolds_them(name: str, kind: str) -> None:
     (piece,) = stacked([[Piece(("weight",), block)] for block in blocks])
     assert type(piece.block).__name__ == kind
     torch.testing.assert_close(piece.block.rows(0, 4), torch.stack([written_out(block) for block in blocks]))
+
+
+def test_a_pruned_convolution_pulls_its_gradients_back() -> None:
+    model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
+    G = logit_gradients(model, x, y, params=[model[0].weight])
+    memory = Memory(model, params=["0.weight"])
+    memory.remember((x, y))
+    prune.l1_unstructured(model[0], "weight", 0.4)
+    u = torch.randn_like(model[0].weight_orig)
+    G = G * model[0].weight_mask.flatten()
+    projected = memory.project({"0.weight_orig": u})["0.weight_orig"]
+    torch.testing.assert_close(G @ projected.flatten(), torch.zeros(6, dtype=torch.float64))
 
 
 BROKEN = {

@@ -108,7 +108,7 @@ def _table(node: Any, leaf: Find) -> Iterator[Use]:
         D = d.reshape(*d.shape[:2], -1, d.shape[-1]) * (v != node._saved_padding_idx).unsqueeze(-1)  # (k, B, T, w)
         rows = by_rows(v.expand(len(d), *v.shape)).flatten()
         T = v.shape[1]
-        block = Sparse(rows.to(torch.int32), by_rows(D).flatten(0, 1).contiguous(), len(table), T)
+        block = Sparse(rows.to(torch.int32, copy=True), by_rows(D).flatten(0, 1).contiguous(), len(table), T)
         if T * (block.grain + 1) < table.numel():
             return [Piece((name,), block)]
         return [Piece((name,), Dense(block.rows(0, block.n).to(d.dtype)))]
