@@ -35,7 +35,7 @@ class LeNet(nn.Module):
 
 
 class Wave(nn.Module):
-    """A Conv1d whose gradient is smaller factored than dense."""
+    """A Conv1d whose gradient is smallest as its input and δ."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -119,6 +119,17 @@ def test_only_the_rows_that_were_read_are_stored_of_an_embedding() -> None:
     assert piece.block.nbytes == len(x) * 5 * (6 * 8 + 4)  # 5 words: their numbers and the gradients there
 
 
+@pytest.mark.parametrize("case", ["subclass", "words"])
+def test_what_is_stored_does_not_change_with_the_examples(case: str) -> None:
+    model, x, y = made(case)
+    x = x if x.is_floating_point() else x.int()
+    G = logit_gradients(model, x, y)
+    memory = Memory(model)
+    memory.remember((x, y))
+    x.zero_()
+    torch.testing.assert_close(rows(memory), G, rtol=1e-10, atol=1e-12)
+
+
 def test_an_embedding_that_divides_by_frequency_is_differentiated_example_by_example() -> None:
     model, x, y = made("words")
     model.embed.scale_grad_by_freq = True

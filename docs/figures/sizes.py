@@ -48,7 +48,7 @@ def measured(model: nn.Module, task, batch, **options) -> dict[str, float]:
 
     row["first_step_seconds"] = timed(step)
     row["next_step_seconds"] = timed(step)
-    row["iterations"] = protection.projector.iterations
+    row["iterations"] = getattr(protection.projector.solve, "iterations", 0)
     row["kilobytes_per_direction"] = round(memory.nbytes / len(memory) / 1e3, 1)
     row["resident_gigabytes"] = round(memory.resident_nbytes / 1e9, 2)
     row["peak_gigabytes"] = peak()

@@ -1,6 +1,6 @@
 """What is remembered and how it protects: the heart of ogd. Of ours it imports only `ogd.files` and `ogd.checks`."""
 
-from ogd.memory.algebra.blocks import Block, Dense, Factored
+from ogd.memory.algebra.blocks import Block, Convolved, Dense, Factored
 from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.stacking import stacked
 from ogd.memory.algebra.store import Piece
@@ -18,6 +18,7 @@ from ogd.memory.rehearsal.memory import ExampleMemory
 __all__ = [
     "Block",
     "BudgetExceeded",
+    "Convolved",
     "Dense",
     "ExampleMemory",
     "Explanation",

@@ -1,6 +1,6 @@
 """A memory as a dictionary, and as a safetensors file. Nothing read is trusted: all of it is checked.
 
-The file holds the factors of each piece as `<piece>.A`, `<piece>.D`, `<piece>.index` or `<piece>.G`, and one JSON
+The file holds the factors of each piece as `<piece>.A`, `.X`, `.D`, `.index` or `.G`, and one JSON
 document in its metadata for the rest. K is not stored: it follows from them.
 """
 
@@ -14,18 +14,16 @@ from torch import Tensor
 
 from ogd import tensor_files
 from ogd.checks import is_whole
-from ogd.memory.algebra.blocks import Block, Dense, Factored
-from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.store import Piece, Store
 from ogd.memory.budget import Budget
 from ogd.memory.model.names import bare
+from ogd.memory.state_pieces import DTYPES, entry_of, piece_of, whole
 
 if TYPE_CHECKING:
     from ogd.memory.memory import Memory
 
 FORMAT = "ogd.memory"  # the key of the metadata
 VERSION = 1
-_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,14 +31,8 @@ def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
     pieces: list[dict[str, Any]] = []
     tensors: dict[str, Tensor] = {}
     for i, piece in enumerate(store.pieces):
-        block = piece.block
-        entry: dict[str, Any] = {"names": list(piece.names), "start": piece.start, "rows": block.n}
-        if isinstance(block, Factored):
-            entry |= {"bias": block.bias, "T": block.T, "out_first": block.out_first}
-        if isinstance(block, Sparse):
-            entry |= {"sparse": True, "T": block.T}
-        pieces.append(entry)
-        tensors |= {f"{i}.{key}": t.detach() for key, t in block.tensors().items()}
+        pieces.append(entry_of(piece))
+        tensors |= {f"{i}.{key}": t.detach() for key, t in piece.block.tensors().items()}
     return {
         "version": VERSION,
         "options": dict(options),
@@ -61,14 +53,14 @@ def from_dict(stored: Mapping[str, Any], params: Mapping[str, Tensor]) -> Store:
     if stored.get("keep", "gradients") != "gradients":
         raise ValueError('the state is of a memory that keeps examples: load it with Memory(keep="examples")')
     try:
-        tasks = [_whole(rows, 1) for rows in stored["tasks"]]
-        each = [_whole(rows, 1) for rows in stored.get("each", [1] * len(tasks))]
+        tasks = [whole(rows, 1) for rows in stored["tasks"]]
+        each = [whole(rows, 1) for rows in stored.get("each", [1] * len(tasks))]
         shapes = {str(name): torch.Size(shape) for name, shape in stored["shapes"].items()}
         names = _plain(shapes, params)
         shapes = {names[name]: shape for name, shape in shapes.items()}
         _check_model(shapes, params)
         tensors = dict(stored["tensors"])
-        pieces = [_piece(i, entry, tensors, shapes, params, names) for i, entry in enumerate(stored["pieces"])]
+        pieces = [piece_of(i, entry, tensors, shapes, params, names) for i, entry in enumerate(stored["pieces"])]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if tensors:
@@ -108,7 +100,7 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size")}
     # files of version 0.1 say none of these
-    dtype = {str(dtype).removeprefix("torch."): dtype for dtype in _DTYPES}.get(saved.get("dtype", ""))
+    dtype = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}.get(saved.get("dtype", ""))
     known |= {"when_full": saved.get("when_full", "raise"), "statistics": saved.get("statistics", "keep")}
     known["keep"] = "examples" if stored.get("keep") == "examples" else "gradients"
     return {**known, "dtype": dtype, "budget": Budget(*saved["budget"]), **given}
@@ -122,7 +114,7 @@ def _are_options(saved: Mapping[str, Any]) -> bool:
         and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
         and (isinstance(budget, list) and len(budget) == 2)
         and all(limit is None or is_whole(limit) for limit in budget)
-        and saved.get("dtype") in (None, *(str(dtype).removeprefix("torch.") for dtype in _DTYPES))
+        and saved.get("dtype") in (None, *(str(dtype).removeprefix("torch.") for dtype in DTYPES))
     )
 
 
@@ -150,51 +142,6 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{name}: {error}") from error
     del document[tensor_files.DIGEST]  # those of version 0.1 have none
     return {**document, "tensors": tensors}
-
-
-def _piece(
-    i: int,
-    entry: Mapping[str, Any],
-    tensors: dict[str, Tensor],
-    shapes: Mapping[str, torch.Size],
-    params: Mapping[str, Tensor],
-    plain: Mapping[str, str],
-) -> Piece:
-    names = tuple(plain[name] for name in entry["names"])
-    where = f"piece {i} ({', '.join(names)})"
-    sizes = [shapes[name] for name in names]
-    rows, start = _whole(entry["rows"], 1), _whole(entry["start"], 0)
-    block: Block
-    if "sparse" in entry:
-        T, index, D = _whole(entry["T"], 1), tensors.pop(f"{i}.index"), tensors.pop(f"{i}.D")
-        V = _rows_read(where, index, rows * T, sizes[0])
-        block, wanted = Sparse(index, D, V, T), [(D, (rows * T, sizes[0][1:].numel()))]
-        fits = len(names) == 1
-    elif "T" in entry:
-        T, bias, out_first = _whole(entry["T"], 1), bool(entry["bias"]), bool(entry["out_first"])
-        A, D = tensors.pop(f"{i}.A"), tensors.pop(f"{i}.D")
-        block = Factored(A, D, bias=bias, T=T, out_first=out_first)
-        out, into = (sizes[0][0], sizes[0][1:].numel()) if out_first else (sizes[0][-1], sizes[0][:-1].numel())
-        wanted = [(A, (rows * T, into)), (D, (rows * T, out))]
-        fits = len(names) == 1 + bias and len(sizes[0]) > 1 and (not bias or sizes[1] == (out,))
-    else:
-        G = tensors.pop(f"{i}.G")
-        block, wanted, fits = Dense(G), [(G, (rows, sizes[0].numel()))], len(names) == 1
-    for tensor, shape in wanted:
-        if not fits or tensor.shape != shape:
-            raise ValueError(f"{where}: a tensor of shape {tuple(tensor.shape)} where {shape} belongs")
-        if tensor.dtype not in _DTYPES or not tensor.isfinite().all():
-            raise ValueError(f"{where}: holds values that are not finite floating-point numbers")
-    p = params[names[0]]
-    return Piece(names, block.to(p.device, wanted[0][0].dtype), start)
-
-
-def _rows_read(where: str, index: Tensor, count: int, size: torch.Size) -> int:
-    """How many rows the table has that a sparse piece reads from; what it reads must be rows of it."""
-    V = size[0] if len(size) == 2 else 0
-    if index.dtype != torch.int32 or index.shape != (count,) or not bool(((index >= 0) & (index < V)).all()):
-        raise ValueError(f"{where}: its index does not hold {count} rows of a table of {V}")
-    return V
 
 
 def _plain(names: Iterable[str], params: Mapping[str, Tensor]) -> dict[str, str]:
@@ -237,9 +184,3 @@ def _check_complete(pieces: list[Piece], n: int) -> None:
         end = max(end, stop)
     if end < n:
         raise ValueError(f"the state claims {n:,} rows, but row {end:,} is stored for no parameter")
-
-
-def _whole(value: Any, least: int) -> int:
-    if not is_whole(value, least):
-        raise ValueError(f"the state holds {value!r} where a whole number of at least {least} belongs")
-    return int(value)

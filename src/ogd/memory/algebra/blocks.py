@@ -17,8 +17,12 @@ from typing import Self, TypeAlias
 import torch
 from torch import Tensor
 
+from ogd.memory.algebra.convolved import Convolved
+from ogd.memory.algebra.dense import Dense, add_to
 from ogd.memory.algebra.gram import by_parts, of_products, squares
 from ogd.memory.algebra.sparse import Sparse, alike
+
+__all__ = ["Block", "Convolved", "Dense", "Factored", "Sparse"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +99,7 @@ class Factored:
         """Do `params += combine(c)` in place, inside the matrix product where the layout allows it."""
         weight = params[0]
         if self.A.ndim > 3 or weight.dtype != self.A.dtype or not weight.is_contiguous():
-            return _add(params, self.combine(c))
+            return add_to(params, self.combine(c))
         X = self._weigh(c)
         matrix = self._matrix(weight)
         if matrix.ndim == 2:
@@ -159,91 +163,4 @@ class Factored:
         return weight.flatten(self.A.ndim - 1) if self.out_first else weight.mT
 
 
-@dataclass(frozen=True, eq=False)
-class Dense:
-    """Gradients of one parameter, written out."""
-
-    G: Tensor  # (..., n, p)
-
-    @property
-    def n(self) -> int:
-        return self.G.shape[-2]
-
-    @property
-    def lead(self) -> torch.Size:
-        return self.G.shape[:-2]
-
-    @property
-    def form(self) -> Hashable:
-        return self.G.shape
-
-    @property
-    def nbytes(self) -> int:
-        return self.G.nbytes
-
-    @property
-    def device(self) -> torch.device:
-        return self.G.device
-
-    @property
-    def width(self) -> int:
-        return self.G.shape[-1]
-
-    T = grain = 1
-
-    def gram(self, other: "Block") -> Tensor:
-        return by_parts(self, other)
-
-    def squares(self) -> Tensor:
-        return squares(self)
-
-    def overlap(self, update: Sequence[Tensor]) -> Tensor:
-        (u,) = update
-        u = u.reshape(*u.shape[: self.G.ndim - 2], -1).to(self.G.dtype)  # (..., p)
-        if self.G.ndim == 2:
-            return torch.mv(self.G, u)
-        # one run at a time: G[r] @ u[r] beats bmm for one column on the CPU
-        pairs = zip(self.G.flatten(0, -3), u.flatten(0, -2), strict=True)
-        return torch.stack([G @ x for G, x in pairs]).view(*self.lead, self.n)
-
-    def combine(self, c: Tensor) -> tuple[Tensor, ...]:
-        return ((c.unsqueeze(-2) @ self.G).squeeze(-2),)
-
-    def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
-        """Do `params += combine(c)` in place."""
-        _add(params, self.combine(c))
-
-    def laid_out(self) -> Self:
-        return self
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        return self.G[..., start:stop, :].double()
-
-    def columns(self, start: int, stop: int) -> Tensor:
-        return self.G[..., start:stop].double()
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {"G": self.G}
-
-    def split(self) -> tuple["Block", ...]:
-        return (self,)
-
-    def fits(self, other: "Block") -> bool:
-        return isinstance(other, Dense) and alike(self.G, other.G)
-
-    def joined(self, *others: "Block") -> Self:
-        return replace(self, G=torch.cat([block.tensors()["G"] for block in (self, *others)], -2))
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        return replace(self, G=self.G.to(device, dtype))
-
-    def __getitem__(self, rows: slice) -> Self:
-        return replace(self, G=self.G[..., rows, :])
-
-
-Block: TypeAlias = Factored | Dense | Sparse
-
-
-def _add(params: Sequence[Tensor], update: Sequence[Tensor]) -> None:
-    for p, u in zip(params, update, strict=True):
-        p.add_(u.reshape(p.shape))
+Block: TypeAlias = Factored | Dense | Sparse | Convolved

@@ -16,9 +16,11 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from ogd.memory.algebra.blocks import Block, Factored
+    from ogd.memory.algebra.convolved import Convolved
 
 CHUNK = 2**23  # float64 numbers that may be expanded at a time: 64 MiB
 TILE = 64  # rows of a tile of a symmetric product, at least
+WIDE = 100  # the same where its columns are many
 TRAFFIC = 16  # what it costs to multiply and add up one pair of outer products, in multiplications
 
 
@@ -53,10 +55,25 @@ def columns_cost(one: "Block", other: "Block") -> int:
 
 def gram_cost(block: "Block", n: int, m: int) -> float:
     """Roughly the multiplications of a gram of n rows with m rows like this block's."""
-    widths = [t.shape[-1] for key, t in block.tensors().items() if key != "index"]
     columns = block.width * (n * m / 2 + (n + m) * block.T)
-    pairs = n * m * block.T**2 * sum(widths) / 2
-    return min(pairs, columns) if len(block.tensors()) == 2 and "index" not in block.tensors() else columns / 8
+    if "X" in block.tensors():
+        each = offsets_cost(block, block)  # type: ignore[arg-type]
+    elif "A" in block.tensors():
+        each = block.T**2 * sum(t.shape[-1] for t in block.tensors().values())
+    else:
+        return columns / 8
+    return min(n * m * each / 2, columns)
+
+
+def offsets_cost(one: "Convolved", other: "Convolved") -> int:
+    """Multiplications of `convolution.by_offsets` for one pair of rows."""
+    inputs, outputs, offsets = (
+        one.S * other.S // (one.stride[0] * one.stride[1]),
+        one.T * other.T,
+        one.kernel[0] * one.kernel[1],
+    )
+    added = outputs * offsets * one.groups * TRAFFIC // 2
+    return inputs * one.X.shape[1] + outputs * one.D.shape[1] + added
 
 
 def by_pairs(one: "Factored", other: "Factored") -> Tensor:
@@ -124,6 +141,6 @@ def add_square(K: Tensor, R: Tensor) -> None:
 
 
 def _tiles(n: int) -> Iterator[slice]:
-    step = max(TILE, -(-n // 4))
+    step = -(-n // min(max(n // WIDE, 1), 4)) if n else 1
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Block, Dense, Factored
+from ogd.memory.algebra.blocks import Block, Convolved, Dense, Factored
 from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.store import Piece, appended
 
@@ -24,12 +24,25 @@ def stacked(runs: Sequence[list[Piece]]) -> list[Piece]:
     """
     if not runs:
         raise ValueError("runs is empty: there is nothing to stack")
-    forms = [{_form(piece): piece for piece in appended((), pieces)} for pieces in runs]
+    plain = [[part for piece in pieces for part in _unfolded(piece)] for pieces in runs]
+    forms = [{_form(piece): piece for piece in appended((), pieces)} for pieces in plain]
     common = [form for form in forms[0] if all(form in others for others in forms)]
     result = [replace(forms[0][form], block=_side_by_side([pieces[form].block for pieces in forms])) for form in common]
     rest = [[piece for form, piece in pieces.items() if form not in common] for pieces in forms]
     names = dict.fromkeys(name for pieces in rest for piece in pieces for name in piece.names)
     return result + [_dense(name, rest) for name in names]
+
+
+def _unfolded(piece: Piece) -> list[Piece]:
+    """A convolution's piece as outer products or written out, whichever is smaller; others as they are."""
+    block = piece.block
+    if not isinstance(block, Convolved):
+        return [piece]
+    if block.groups == 1 and block.T * (block.grain + block.D.shape[1]) < block.width:
+        A, D = block.patches().mT.flatten(0, 1), block.D.flatten(2).mT.flatten(0, 1)
+        return [replace(piece, block=Factored(A, D, bias=block.bias, T=block.T))]
+    parts = zip(piece.names, block.split(), strict=True)
+    return [Piece((name,), Dense(part.rows(0, part.n).to(block.D.dtype)), piece.start) for name, part in parts]
 
 
 def _form(piece: Piece) -> Hashable:

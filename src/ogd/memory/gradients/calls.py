@@ -5,14 +5,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.module import _global_forward_hooks
 
 from ogd.memory.algebra.store import Piece
 from ogd.memory.gradients.layers import rule_of
-from ogd.memory.gradients.outer import outer_pieces
 from ogd.memory.gradients.uses import Use
 
 
@@ -75,8 +73,6 @@ def _use(layer: nn.Module, call: Call, names: Mapping[int, str]) -> Use:
     named = tuple(names[id(p)] for p in own if p is not None and id(p) in names)
 
     def pieces(d: Tensor, axis: int) -> list[Piece]:
-        read = [rule.read(layer, call.a, d_j) for d_j in d]
-        A, D = (torch.stack([pair[i] for pair in read]) for i in (0, 1))  # (k, B, T, ·)
-        return outer_pieces(named, A, D, rule.out_first)
+        return rule.pieces(layer, named, call.a, d)
 
     return Use(named, call.edge, pieces, lambda t, B, axis: t if axis == 0 else None)

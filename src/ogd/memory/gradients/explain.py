@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Factored
+from ogd.memory.algebra.blocks import Convolved, Factored
 from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.store import Piece
 from ogd.memory.gradients.gather import check_model, gather
@@ -64,6 +64,9 @@ def _how(piece: Piece, chosen: Chosen) -> str:
     block = piece.block
     if isinstance(block, Factored):
         return f"factored: {block.T} outer product{'s' if block.T > 1 else ''} per direction"
+    if isinstance(block, Convolved):
+        x, d = (" × ".join(map(str, t.shape[1:])) for t in (block.X, block.D))
+        return f"convolved: an input of {x} and the gradient at an output of {d} per direction"
     if isinstance(block, Sparse):
         return f"sparse: {block.T} of {block.V:,} rows"
     reason = next((chosen.slow[name] for name in piece.names if name in chosen.slow), "")

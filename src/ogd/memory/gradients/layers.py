@@ -1,26 +1,30 @@
-"""How a layer's gradient factors into outer products: a table from the layer's type to a reader of factors.
+"""How a layer's gradient is read: a table from the layer's type to a rule.
 
-A layer in the table computes y = x U + b for every position of its input. From its input x and the gradient d
-at its output (batch first) a reader returns A (B, T, in) and D (B, T, out), whose T outer products, summed,
-are the example's gradient of the weight.
+A layer in the table computes y = x U + b for every position of its input, or is a convolution. Of most layers the
+rule comes from a reader: from the input x and the gradient d at the output (batch first) it returns A (B, T, in) and
+D (B, T, out), whose T outer products, summed, are the example's gradient of the weight.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from ogd.memory.algebra.store import Piece
+from ogd.memory.gradients.convolutions import convolution_pieces
+from ogd.memory.gradients.outer import outer_pieces
 
 Reader = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How the factors of one type of layer are read, and how its weight lies."""
+    """How one type of layer has its pieces of G: from the names of its parameters, x and the δ of k outputs."""
 
-    read: Reader
-    out_first: bool = True  # the weight is (out, in, ...); else (in, out)
+    pieces: Callable[[Any, Sequence[str], Tensor, Tensor], list[Piece]]  # x (B, ...), δ (k, B, ...)
 
 
 _RULES: dict[type[nn.Module], Rule] = {}
@@ -43,7 +47,13 @@ def register_layer(layer: type[nn.Module], read: Reader, *, out_first: bool = Tr
         raise TypeError(f"layer must be a subclass of nn.Module, not {layer!r}")
     if not callable(read):
         raise TypeError(f"read must be a function (layer, x, d) → (A, D), not {read!r}")
-    _RULES[layer] = Rule(read, out_first)
+
+    def pieces(layer: nn.Module, names: Sequence[str], x: Tensor, d: Tensor) -> list[Piece]:
+        factors = [read(layer, x, d_j) for d_j in d]
+        A, D = (torch.stack([pair[i] for pair in factors]) for i in (0, 1))  # (k, B, T, ·)
+        return outer_pieces(names, A, D, out_first)
+
+    _RULES[layer] = Rule(pieces)
 
 
 def rule_of(layer: nn.Module) -> Rule | None:
@@ -67,23 +77,16 @@ def _linear(layer: nn.Linear, x: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
     return _positions(x), _positions(d)
 
 
-def patches(
-    x: Tensor, kernel: Sequence[int], *, dilation: Sequence[int], stride: Sequence[int], padding: Sequence[int]
-) -> Tensor:
-    """What a convolution sees at each of its positions: x (B, C, length) or (B, C, H, W) → (B, T, C · kernel)."""
-    if x.ndim == 3:  # unfold knows images only: a sequence is an image of height 1
-        x, kernel, dilation, stride, padding = x.unsqueeze(2), (1, *kernel), (1, *dilation), (1, *stride), (0, *padding)
-    sizes = [tuple(size) for size in (kernel, dilation, padding, stride)]
-    return functional.unfold(x, *sizes).mT
+def _convolution(layer: nn.Conv1d | nn.Conv2d, names: Sequence[str], x: Tensor, d: Tensor) -> list[Piece]:
+    sides = layer._reversed_padding_repeated_twice  # before and after each axis, the last axis first
+    padding = sides[::-2]
+    if layer.padding_mode != "zeros" or sides[::2] != sides[1::2]:  # what zeros on both sides are not
+        mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+        x, padding = functional.pad(x, sides, mode=mode), [0] * len(padding)
+    return convolution_pieces(
+        names, x.unsqueeze(0), d, layer.kernel_size, stride=layer.stride, padding=padding, dilation=layer.dilation
+    )
 
 
-def _conv(layer: nn.Conv1d | nn.Conv2d, x: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
-    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
-    x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=mode)
-    none = [0] * len(layer.kernel_size)
-    A = patches(x, layer.kernel_size, dilation=layer.dilation, stride=layer.stride, padding=none)
-    return A, d.flatten(2).mT
-
-
-for _type, _read in ((nn.Linear, _linear), (nn.Conv1d, _conv), (nn.Conv2d, _conv)):
-    register_layer(_type, _read)
+register_layer(nn.Linear, _linear)
+_RULES |= {nn.Conv1d: Rule(_convolution), nn.Conv2d: Rule(_convolution)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from ogd.memory.algebra.blocks import Dense, Factored
@@ -14,7 +15,8 @@ def outer_pieces(names: Sequence[str], A: Tensor, D: Tensor, out_first: bool) ->
     bias = len(names) == 2
     A, D = by_rows(A), by_rows(D)  # (B·k, T, ·)
     if T * (into + out) < into * out + bias * out:
-        A, D = (F.flatten(0, 1).contiguous() for F in (A, D))
+        # copied: A may be the very tensor that the caller gave the model, and may change it later
+        A, D = (F.flatten(0, 1).clone(memory_format=torch.contiguous_format) for F in (A, D))
         return [Piece(tuple(names), Factored(A, D, bias=bias, T=T, out_first=out_first))]
     G = (D.mT @ A if out_first else A.mT @ D).flatten(1)
     parts = zip(names, (G, D.sum(1)), strict=False)

@@ -24,8 +24,8 @@ from torch.nn import functional
 from ogd.memory.algebra.blocks import Dense
 from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.store import Piece
+from ogd.memory.gradients.convolutions import convolution_pieces
 from ogd.memory.gradients.graph import nodes_of
-from ogd.memory.gradients.layers import patches
 from ogd.memory.gradients.outer import by_rows, outer_pieces
 
 Pieces = Callable[[Tensor, int], list[Piece]]
@@ -108,7 +108,7 @@ def _table(node: Any, leaf: Find) -> Iterator[Use]:
         D = d.reshape(*d.shape[:2], -1, d.shape[-1]) * (v != node._saved_padding_idx).unsqueeze(-1)  # (k, B, T, w)
         rows = by_rows(v.expand(len(d), *v.shape)).flatten()
         T = v.shape[1]
-        block = Sparse(rows.to(torch.int32), by_rows(D).flatten(0, 1).contiguous(), len(table), T)
+        block = Sparse(rows.to(torch.int32, copy=True), by_rows(D).flatten(0, 1).contiguous(), len(table), T)
         if T * (block.grain + 1) < table.numel():
             return [Piece((name,), block)]
         return [Piece((name,), Dense(block.rows(0, block.n).to(d.dtype)))]
@@ -129,14 +129,10 @@ def _convolution(node: Any, leaf: Find) -> Iterator[Use]:
     groups, swapped = node._saved_groups, node._saved_transposed
 
     def pieces(d: Tensor, axis: int) -> list[Piece]:
-        k, B = d.shape[:2]
-        positions = d.flatten(3).mT if not swapped else x.detach().flatten(2).mT.expand(k, -1, -1, -1)
-        unfolded = patches(d.flatten(0, 1) if swapped else x.detach(), w.shape[2:], **how)
-        A = unfolded.unflatten(0, (k, B)) if swapped else unfolded.expand(k, *unfolded.shape)  # (k, B, T, in)
-        if groups == 1:
-            return outer_pieces((name,), A, positions, out_first=True)
-        A, D = (t.unflatten(3, (groups, -1)).movedim(3, 2) for t in (A, positions))  # (k, B, groups, T, ·)
-        return [Piece((name,), Dense(by_rows((D.mT @ A).flatten(2))))]
+        seen = x.detach().unsqueeze(0)
+        # transposed, the input and the output have changed places
+        one, other = (d, seen) if swapped else (seen, d)
+        return convolution_pieces((name,), one, other, w.shape[2:], groups=groups, **how)
 
     yield Use((name,), GradientEdge(node, 0), pieces, lambda t, B, axis: t if axis == 0 and len(t) == B else None)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import torch
 from torch.nn import functional
 
-from ogd.memory.algebra.blocks import Dense, Factored
+from ogd.memory.algebra.blocks import Convolved, Dense, Factored
 from ogd.memory.algebra.store import Piece, Shapes, Store
 
 
@@ -34,6 +34,9 @@ def _padded(piece: Piece, old: Shapes, new: Mapping[str, torch.Size]) -> list[Pi
         width = new[piece.names[0]][0 if block.out_first else -1]
         D = functional.pad(block.D, (0, width - block.D.shape[-1]))
         return [replace(piece, block=replace(block, D=D))]
+    if isinstance(block, Convolved) and block.groups == 1 and _outputs_grow(piece, old, new):
+        D = functional.pad(block.D, (0, 0, 0, 0, 0, new[piece.names[0]][0] - block.D.shape[1]))
+        return [replace(piece, block=replace(block, D=D))]
     return [
         part if part.names[0] not in new else _padded_rows(part, old[part.names[0]], new[part.names[0]])
         for name in piece.names
@@ -44,12 +47,11 @@ def _padded(piece: Piece, old: Shapes, new: Mapping[str, torch.Size]) -> list[Pi
 def _outputs_grow(piece: Piece, old: Shapes, new: Shapes) -> bool:
     """Whether the weight, and the bias where there is one, have both only more outputs."""
     block = piece.block
-    assert isinstance(block, Factored)
     weight, *bias = piece.names
     if weight not in new or (bias and bias[0] not in new):
         return False
     before, after = old[weight], new[weight]
-    axis = 0 if block.out_first else len(before) - 1
+    axis = len(before) - 1 if isinstance(block, Factored) and not block.out_first else 0
     same = len(before) == len(after) and all(
         a == b for i, (a, b) in enumerate(zip(before, after, strict=True)) if i != axis
     )

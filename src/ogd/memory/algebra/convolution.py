@@ -1,0 +1,140 @@
+"""What a convolution's gradient needs of its geometry: patches, which input an output has read, and the Gram matrix.
+
+    G_i = Σ_t patch_it ⊗ δ_it                                   the weight's gradient of example i
+    K_ij = Σ_ts (patch_it · patch'_js) (δ_it · δ'_js)
+
+A patch is the input x at the places t + o for the offsets o of the kernel. Patches can be compared without laying them
+out:
+
+    patch_it · patch'_js = Σ_o x_i(t + o) · x'_j(s + o)
+
+One matrix product over the channels gives x · x' for all pairs of places, whatever the kernel's size; the sum over the
+offsets then only adds them up.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.grad import conv2d_weight
+
+from ogd.memory.algebra.gram import CHUNK, add_square, columns_cost, offsets_cost
+
+if TYPE_CHECKING:
+    from ogd.memory.algebra.convolved import Convolved
+
+SMALL = 64  # positions of an output
+PART = 2**21  # numbers of some columns of G that are formed at a time: what fits the cache need not be written out
+
+
+def patches(
+    x: Tensor, kernel: Sequence[int], *, dilation: Sequence[int], stride: Sequence[int], padding: Sequence[int]
+) -> Tensor:
+    """What a convolution sees at each of its positions: images x (n, C, H, W) → (n, C · kernel, T)."""
+    sizes = [tuple(size) for size in (kernel, dilation, padding, stride)]
+    return functional.unfold(x, *sizes)
+
+
+def weight_gradient(
+    x: Tensor,
+    d: Tensor,
+    weight: torch.Size,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> Tensor:
+    """Σ_i ∂⟨δ_i, x_i ∗ U⟩ / ∂U: itself a convolution, of x with δ, in which the examples are the channels.
+
+    As such it is three times as fast where the output is small; else PyTorch's own way is.
+    """
+    if groups > 1 or d.shape[2] * d.shape[3] >= SMALL:
+        G: Tensor = conv2d_weight(x, weight, d, stride, padding, dilation, groups)
+        return G
+    U = functional.conv2d(x.transpose(0, 1), d.transpose(0, 1), None, dilation, padding, stride)
+    return U[..., : weight[2], : weight[3]].transpose(0, 1)
+
+
+def read_at(offset: int, out: int, size: int, *, dilation: int, stride: int, padding: int) -> tuple[slice, int, slice]:
+    """Along one axis, the outputs that meet the kernel's `offset` inside the input, and the inputs they meet there.
+
+    These lie `stride` apart, so they are given as a phase and a slice of the inputs [phase::stride].
+
+    Examples:
+        >>> read_at(0, 4, 4, dilation=1, stride=1, padding=1)  # output 0 meets the padding
+        (slice(1, 4, None), 0, slice(0, 3, None))
+    """
+    shift = offset * dilation - padding  # output t meets the input t · stride + shift
+    first = max(-(shift // stride), 0)
+    stop = max(min((size - 1 - shift) // stride, out - 1) + 1, first)
+    skip, phase = divmod(shift, stride)
+    return slice(first, stop), phase, slice(first + skip, stop + skip)
+
+
+def gram(one: "Convolved", other: "Convolved") -> Tensor:
+    """K of two blocks of one weight without groups, by the cheaper of its forms."""
+    offsets = one.n * other.n * offsets_cost(one, other) // (2 if one is other else 1)
+    return by_offsets(one, other) if offsets < columns_cost(one, other) else by_channels(one, other)
+
+
+def by_offsets(one: "Convolved", other: "Convolved") -> Tensor:
+    """K from the products of all places, summed for each offset of the kernel; no patch is laid out."""
+    most = max(one.S, one.T) * max(other.S, other.T)
+    step = max(int((CHUNK / most) ** 0.5), 1)
+    if one is other:
+        step = min(step, max(-(-one.n // 4), 16))
+    K = one.X.new_zeros(one.n, other.n, dtype=torch.float64)
+    for i in range(0, one.n, step):
+        rows = one[i : min(i + step, one.n)]
+        for j in range(i if one is other else 0, other.n, step):
+            M = _compared(rows, other[j : min(j + step, other.n)])
+            K[i : i + step, j : j + step] = M
+            if one is other and j > i:
+                K[j : j + step, i : i + step] = M.mT
+    return K
+
+
+def _compared(one: "Convolved", other: "Convolved") -> Tensor:
+    DD = _products(one.D, other.D)  # (h, w, n, h', w', m)
+    AA = torch.zeros_like(DD)
+    phases: dict[tuple[int, ...], list[tuple[tuple[slice, ...], tuple[slice, ...]]]] = {}
+    for offset in itertools.product(*map(range, one.kernel)):
+        outputs, phase, inputs = zip(*_met(one, offset), *_met(other, offset), strict=True)
+        phases.setdefault(phase, []).append((outputs, inputs))
+    for (y, x, v, u), met in phases.items():  # inputs of different phases never meet the same offset
+        X = one.X[:, :, y :: one.stride[0], x :: one.stride[1]]
+        XX = _products(X, other.X[:, :, v :: other.stride[0], u :: other.stride[1]])  # (H, W, n, H', W', m)
+        for (h, w, h_, w_), (H, W, H_, W_) in met:
+            AA[h, w, :, h_, w_] += XX[H, W, :, H_, W_]
+    return AA.mul_(DD).sum((0, 1, 3, 4))
+
+
+def _met(block: "Convolved", offset: Sequence[int]) -> Iterator[tuple[slice, int, slice]]:
+    """Outputs and inputs that meet at an offset of the kernel, along each axis."""
+    how = zip(offset, block.D.shape[2:], block.X.shape[2:], block.dilation, block.stride, block.padding, strict=True)
+    for o, out, size, dilation, stride, padding in how:
+        yield read_at(o, out, size, dilation=dilation, stride=stride, padding=padding)
+
+
+def _products(one: Tensor, other: Tensor) -> Tensor:
+    """Over the channels: (n, C, H, W) and (m, C, H', W') → (H, W, n, H', W', m), so that places are slices."""
+    F, E = (t.double().permute(2, 3, 0, 1) for t in (one, other))  # (H, W, n, C)
+    M = F.flatten(0, 2) @ E.flatten(0, 2).mT
+    return M.view(*F.shape[:3], *E.shape[:3])
+
+
+def by_channels(one: "Convolved", other: "Convolved") -> Tensor:
+    """K = Σ R R'ᵀ, R being the columns of G of some input channels."""
+    K = one.X.new_zeros(one.n, other.n, dtype=torch.float64)
+    each = max(one.n, other.n) * one.kernel[0] * one.kernel[1] * one.D.shape[1]
+    for channels in torch.arange(one.X.shape[1]).split(max(PART // max(each, 1), 1)):
+        some = slice(int(channels[0]), int(channels[-1]) + 1)
+        R = one.of_channels(some).double()
+        if one is other:
+            add_square(K, R)
+        else:
+            K += R @ other.of_channels(some).double().mT
+    return K
