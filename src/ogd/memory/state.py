@@ -162,7 +162,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{name}: a safetensors file, but not one of ogd.Memory.save")
     try:
         document = json.loads(metadata[FORMAT])
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{name}: its metadata is damaged ({error!r})") from error
     if not isinstance(document, dict):
         raise ValueError(f"{name}: its metadata is damaged (not an object)")

@@ -19,8 +19,8 @@ from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.watching import Watch
 from ogd.memory.protection.way import Keep, Way
+from ogd.memory.ranks.alike import check_alike
 from ogd.memory.ranks.collective import several
-from ogd.memory.ranks.shared import check_alike
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
