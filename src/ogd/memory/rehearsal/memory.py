@@ -25,7 +25,7 @@ from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Stats
-from ogd.memory.protection.watching import LOOKED_AT, TOLERATED_ELSE
+from ogd.memory.protection.watching import LOOKED_AT, TOLERATED, TOLERATED_ELSE
 from ogd.memory.protection.way import Way
 from ogd.memory.ranks.alike import check_same
 from ogd.memory.ranks.collective import summed
@@ -45,11 +45,12 @@ class ExampleMemory(Memory):
     given, and the outputs at the time.
 
     Examples:
+        >>> _ = torch.manual_seed(0)
         >>> model = torch.nn.Linear(4, 3)
         >>> memory = Memory(model, per_task=2, keep="examples")
         >>> memory.remember((torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])))
         >>> memory
-        Memory(2 examples of 1 task, 58 bytes; of Linear)
+        Memory(2 examples of 1 task, 42 bytes; of Linear)
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> rehearsal = memory.protect(optimizer)
     """
@@ -125,6 +126,7 @@ class ExampleMemory(Memory):
         """How `remember` would keep such data, found out on some examples: a dry run.
 
         Examples:
+            >>> _ = torch.manual_seed(0)
             >>> memory = Memory(torch.nn.Linear(4, 3), keep="examples")
             >>> print(memory.explain((torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1]))))
             kept                   bytes  stored
@@ -299,7 +301,8 @@ class ExampleMemory(Memory):
         if self._guarded or not len(self):
             return
         moved, size = self._moved(torch.arange(len(self))[-LOOKED_AT:])
-        if moved > TOLERATED_ELSE * size:
+        dtypes = {p.dtype for p in self.model.parameters()}
+        if moved > size * max(TOLERATED.get(dtype, TOLERATED_ELSE) for dtype in dtypes):
             self._guarded = True
             warnings.warn(
                 "the weights have moved since the last task was remembered, and remembered outputs with them, without "

@@ -71,6 +71,8 @@ def from_dict(stored: Mapping[str, Any]) -> Saved:
     try:
         tasks = tuple(Task(_classes(classes)) for classes in stored["classes"])
         tensors = dict(stored["tensors"])
+        if not all(isinstance(t, Tensor) and t.layout == torch.strided and not t.is_meta for t in tensors.values()):
+            raise ValueError("the state holds something else where tensors belong")
         lots = tuple(_lot(f"{i}", entry, tensors, tasks) for i, entry in enumerate(stored["lots"]))
         numbers = _whole(stored["seed"]), _whole(stored["draws"]), [_whole(n) for n in stored["since"]]
     except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
