@@ -1,4 +1,4 @@
-"""Projection with kept examples: OGD with gradients at the present weights, renewed now and then. And what is refused."""
+"""Projection with kept examples: OGD with gradients at the present weights, renewed; and what is refused."""
 
 import warnings
 from typing import Any
