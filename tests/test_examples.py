@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from memory_models import LeNet, make
-from ogd.memory import BudgetExceeded, ExampleMemory, Memory
+from ogd.memory import BudgetExceeded, ExampleMemory, LongWork, Memory
 from ogd.memory.rehearsal.packed import joined, packed
 
 PIXELS = torch.arange(256) / 255
@@ -177,8 +177,8 @@ REFUSED = {
     "strange labels": ((torch.ones(2, 12), torch.tensor([0, 2])), {"classes": [0, 1]}, r"labels \[2\] are not among"),
     "strange classes": ((torch.ones(2, 12), None), {"classes": [1, 4]}, "are not among the model's outputs"),
     "nan": ((torch.full((2, 12), torch.nan), None), {}, "not finite"),
-    "wrong outputs": ((torch.ones(2, 12), None), {"logits": lambda m, x: m(x)[:1]}, r"shape \(1, 4\) for 2 examples"),
-    "whole outputs": ((torch.ones(2, 12), None), {"logits": lambda m, x: m(x).argmax(1)}, "gives int64 outputs"),
+    "wrong outputs": ((torch.ones(2, 12), None), {"logits": lambda m, x: m(x)[:1]}, r"float32 \(1, 4\) for 2 examples"),
+    "whole outputs": ((torch.ones(2, 12), None), {"logits": lambda m, x: m(x).argmax(1)}, "gives int64"),
     "sequences": ((torch.ones(2, 5, 12), None), {"classes": [0]}, "are not among the model's outputs"),
 }
 
@@ -214,3 +214,26 @@ def test_options_of_the_other_kind_are_refused() -> None:
 
     with pytest.raises(TypeError, match="derive it from"):
         Mine(model, keep="examples")
+
+
+def test_large_outputs_are_computed_in_parts_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, y = make("mlp", n=20)
+    whole = kept(model, (x, y))
+    monkeypatch.setattr("ogd.memory.rehearsal.answers.CHUNK_BYTES", 7 * (12 + 4) * 8)
+    sizes = []
+    handle = model.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
+    parts = kept(model, (x, y))
+    handle.remove()
+    assert sizes == [1, 7, 7, 6]
+    torch.testing.assert_close(parts.examples.lots[0].z, whole.examples.lots[0].z)
+    monkeypatch.setattr("ogd.memory.algebra.work.BYTES", 1000)
+    with pytest.warns(LongWork, match="keeping up to 200 examples with their outputs"):
+        kept(model, (x, y))
+
+
+def test_examples_follow_the_model_to_its_device() -> None:
+    model, x, y = make("mlp")
+    memory = kept(model, (x, y))
+    model.to("meta")
+    (lot,) = memory._here().lots
+    assert {t.device.type for t in (lot.z, lot.task, *(part.data for part in lot.packed))} == {"meta"}

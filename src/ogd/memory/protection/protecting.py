@@ -69,6 +69,9 @@ class Protecting:
 
             ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
 
+        Where a model has got more outputs since, the first term is over those that there were. With `Memory(params=…)`
+        only those parameters get the gradient.
+
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn, such as
                 those of `{parameter: optimizer}` that step in the backward pass (which cannot rehearse).

@@ -59,8 +59,10 @@ class Rehearsal(Hooked):
                 "rehearsal cannot run inside a backward pass, where this optimizer steps: step after it, or protect "
                 'by="projection"'
             )
+        place = next((i for i, ref in enumerate(self._optimizers) if ref() is optimizer), None)
+        if place is None:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
+            return None
         self.stepped = True
-        (place,) = [i for i, ref in enumerate(self._optimizers) if ref() is optimizer]
         self.since[place] += 1
         if self.since[place] < self.every:
             return None
