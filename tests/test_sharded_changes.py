@@ -11,7 +11,8 @@ from torch.nn.utils import prune
 
 from memory_models import make, train
 from ogd.memory import Memory
-from ogd.memory.ranks.shared import digest, whole_store
+from ogd.memory.ranks.alike import digest
+from ogd.memory.ranks.shared import whole_store
 from reference import flat, trainable
 from two_ranks import on_ranks, results
 

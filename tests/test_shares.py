@@ -6,7 +6,8 @@ import torch
 from memory_models import make
 from ogd.memory import Memory
 from ogd.memory.algebra.store import Store
-from ogd.memory.ranks.shared import balanced_shares, digest, keys, shares
+from ogd.memory.ranks.alike import digest
+from ogd.memory.ranks.shared import balanced_shares, keys, shares
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])

@@ -40,16 +40,20 @@ class Budget:
         raise ValueError(f'budget must be a number of directions, bytes such as "64MB", or None, not {budget!r}')
 
     def __str__(self) -> str:
-        return f"{self.nbytes:,} bytes" if self.directions is None else f"{self.directions:,} directions"
+        return self.said("directions")
+
+    def said(self, unit: str) -> str:
+        """The budget in words; `unit` is what it counts."""
+        return f"{self.nbytes:,} bytes" if self.directions is None else f"{self.directions:,} {unit}"
 
     def holds(self, directions: int, nbytes: int) -> bool:
         """Whether a memory of this size is within the budget."""
         pairs = ((directions, self.directions), (nbytes, self.nbytes))
         return all(most is None or size <= most for size, most in pairs)
 
-    def check(self, directions: int, nbytes: int) -> None:
-        """Raise unless a memory of this size is within the budget."""
-        sizes = ((directions, self.directions, "directions"), (nbytes, self.nbytes, "bytes"))
+    def check(self, directions: int, nbytes: int, unit: str = "directions") -> None:
+        """Raise unless a memory of this size is within the budget; `unit` is what it counts."""
+        sizes = ((directions, self.directions, unit), (nbytes, self.nbytes, "bytes"))
         for size, most, what in sizes:
             if most is not None and size > most:
                 raise BudgetExceeded(

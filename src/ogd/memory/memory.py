@@ -37,8 +37,9 @@ from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Drift, Stats, by_task
 from ogd.memory.protection.watching import Watch
 from ogd.memory.protection.way import Keep
+from ogd.memory.ranks.alike import check_alike
 from ogd.memory.ranks.collective import together
-from ogd.memory.ranks.shared import check_alike, common, remembered, sharded_store, whole_store
+from ogd.memory.ranks.shared import common, remembered, sharded_store, whole_store
 
 
 class Memory(Protecting):
@@ -88,8 +89,12 @@ class Memory(Protecting):
 
     def __new__(cls, *_: Any, keep: Keep = "gradients", **__: Any) -> "Memory":
         """An object of the class that keeps what is asked for."""
-        if keep not in KEEPING:
+        if keep not in list(KEEPING):
             raise ValueError(f'keep must be "gradients" or "examples", not {keep!r}')
+        if cls is not Memory and not issubclass(cls, KEEPING[keep]):
+            raise TypeError(
+                f'{cls.__name__} stores gradients: for keep="examples" derive it from ogd.memory.ExampleMemory'
+            )
         return super().__new__(KEEPING[keep] if cls is Memory else cls)
 
     def __init__(

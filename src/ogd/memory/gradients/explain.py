@@ -16,11 +16,11 @@ from ogd.memory.inputs.outputs import Chosen
 
 @dataclass(frozen=True)
 class Entry:
-    """How the gradients of some parameters are stored, or why they are not."""
+    """How the gradients of some parameters are stored, or why they are not; with keep="examples", a part of them."""
 
     names: tuple[str, ...]
     stored: str
-    nbytes: int  # per direction
+    nbytes: int  # per direction, or per example
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,19 @@ class Explanation:
 
     entries: tuple[Entry, ...]
     refused: str = ""  # why the model cannot be remembered at all
+    what: str = "parameters"
+    unit: str = "direction"
 
     @property
     def nbytes(self) -> int:
-        """Bytes per direction."""
+        """Bytes per direction, or per example."""
         return sum(entry.nbytes for entry in self.entries)
 
     def __str__(self) -> str:
         if self.refused:
             return f"refused: {self.refused}"
         lines = [(" + ".join(entry.names), f"{entry.nbytes:,}", entry.stored) for entry in self.entries]
-        lines = [("parameters", "bytes", "stored"), *lines, ("together, per direction", f"{self.nbytes:,}", "")]
+        lines = [(self.what, "bytes", "stored"), *lines, (f"together, per {self.unit}", f"{self.nbytes:,}", "")]
         first, second = (max(len(line[i]) for line in lines) for i in (0, 1))
         return "\n".join(f"{a:<{first}}  {b:>{second}}  {c}".rstrip() for a, b, c in lines)
 

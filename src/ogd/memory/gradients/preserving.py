@@ -11,9 +11,15 @@ from torch.nn.parallel import DistributedDataParallel
 @contextmanager
 def preserving(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in evaluation mode with gradients; afterwards it and the random state are as before."""
+    with _same_buffers(model), calm(model):
+        yield
+
+
+@contextmanager
+def calm(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in evaluation mode with gradients; its modes and the random state are put back."""
     devices = {p.device for p in model.parameters()}
-    random = torch.random.fork_rng([d for d in devices if d.type == "cuda"])
-    with random, torch.inference_mode(False), _same_buffers(model), evaluating(model):
+    with torch.random.fork_rng([d for d in devices if d.type == "cuda"]), evaluating(model):
         yield
 
 

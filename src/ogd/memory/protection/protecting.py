@@ -19,8 +19,8 @@ from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.watching import Watch
 from ogd.memory.protection.way import Keep, Way
+from ogd.memory.ranks.alike import check_alike
 from ogd.memory.ranks.collective import several
-from ogd.memory.ranks.shared import check_alike
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -68,6 +68,9 @@ class Protecting:
         set it to zero.
 
             ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
+
+        Where a model has got more outputs since, the first term is over those that there were. With `Memory(params=…)`
+        only those parameters get the gradient.
 
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn, such as

@@ -6,6 +6,7 @@ It is added when the optimizer is about to step, so once per step however many b
 gradients were clipped or unscaled.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.optim import Optimizer
 from ogd.memory.protection.hooked import Hooked
 
 Loss = Callable[[int], Tensor | None]
+Params = Sequence[Tensor]
 
 
 class Rehearsal(Hooked):
@@ -23,7 +25,9 @@ class Rehearsal(Hooked):
 
     Args:
         remembered: a function of the batch size that draws examples and returns their mean loss, None without any.
-        summed: adds the gradients of several ranks, each of which has taken a part of the batch.
+        protected: which of an optimizer's parameters get the gradient.
+        summed: adds the gradients of several ranks, each of which has taken a part of the batch; None alone.
+        since: steps since the last rehearsal, for each optimizer.
     """
 
     def __init__(
@@ -32,14 +36,22 @@ class Rehearsal(Hooked):
         every: int,
         batch: int,
         remembered: Loss,
-        summed: Callable[..., list[Tensor]] | None,
+        protected: Callable[[Params], Params],
+        summed: Callable[[], Callable[..., list[Tensor]] | None],
         ended: Callable[["Rehearsal"], None],
+        since: Sequence[int] = (),
     ):
         self.every, self.batch = every, batch
         self.loss: float | None = None
-        self._remembered, self._summed = remembered, summed
-        self._steps: dict[int, int] = {}
+        self._remembered, self._protected, self._summed = remembered, protected, summed
+        self.since = [0] * len(optimizers)
+        self.since[: len(since)] = since
+        self.stepped = False  # since the last task was remembered
         super().__init__(optimizers, self._on_step, lambda *_: None, ended)
+
+    def forget(self) -> None:
+        """Begin anew: what is remembered has changed."""
+        self.stepped = False
 
     def _on_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch._C._current_graph_task_id() >= 0:
@@ -47,9 +59,14 @@ class Rehearsal(Hooked):
                 "rehearsal cannot run inside a backward pass, where this optimizer steps: step after it, or protect "
                 'by="projection"'
             )
-        step = self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
-        if step % self.every:
+        place = next((i for i, ref in enumerate(self._optimizers) if ref() is optimizer), None)
+        if place is None:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
             return None
+        self.stepped = True
+        self.since[place] += 1
+        if self.since[place] < self.every:
+            return None
+        self.since[place] = 0
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._add(optimizer)
@@ -65,19 +82,20 @@ class Rehearsal(Hooked):
         return (args[0], then_rehearsed, *args[2:]), kwargs
 
     def _add(self, optimizer: Optimizer) -> None:
-        params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        params = self._protected(held)
         with torch.inference_mode(False), torch.enable_grad():
             loss = self._remembered(self.batch)
             if loss is None:
                 return
             found: Sequence[Tensor | None] = [None] * len(params)
-            if loss.requires_grad:
+            if loss.requires_grad and params:
                 found = torch.autograd.grad(loss, params, allow_unused=True)
-        loss = loss.detach()
-        if self._summed is not None:
-            *found, loss = self._summed(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
+        loss, summed = loss.detach(), self._summed()
+        if summed is not None:
+            *found, loss = summed(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
         self.loss = float(loss)
-        if not torch.isfinite(loss):
+        if not math.isfinite(self.loss):
             raise RuntimeError(
                 "the remembered loss is not finite (NaN or infinite), so it was not added to the gradients: have the "
                 "weights diverged? Lower the learning rate, or alpha="
@@ -86,24 +104,24 @@ class Rehearsal(Hooked):
 
 
 @torch.no_grad()
-def _add_to_gradients(params: Sequence[Tensor], gradients: Sequence[Tensor | None], weight: float) -> None:
+def _add_to_gradients(params: Params, gradients: Sequence[Tensor | None], weight: float) -> None:
     into, what = [], []
     for p, g in zip(params, gradients, strict=True):
         if g is None:
             continue
         if p.grad is None:
             p.grad = g.mul(weight)
-        elif p.grad.is_sparse != g.is_sparse:
-            p.grad = p.grad.to_dense() + g.to_dense() * weight
+        elif p.grad.is_sparse:  # and stays so: some optimizers take nothing else
+            p.grad = p.grad + (g if g.is_sparse else g.to_sparse(p.grad.sparse_dim())) * weight
         else:
             into.append(p.grad)
-            what.append(g)
+            what.append(g.to_dense())
     if into:
         torch._foreach_add_(into, what, alpha=weight)
 
 
 def _or_zero(g: Tensor | None, p: Tensor) -> Tensor:
-    return torch.zeros_like(p) if g is None else g
+    return torch.zeros_like(p) if g is None else g.to_dense()
 
 
 def _scale_of(optimizer: Optimizer) -> float:

@@ -22,8 +22,8 @@ class Stats:
     kept: the share |P u| / |u| of the last update that its projection left, for each protection; 1 is all of it.
     directions, rank: stored ones, and the independent ones among them (None: more than are counted by themselves).
     capacity: the numbers that may move, and `left`: the share of their dimensions that is still free.
-    drift: for each task, the root mean square change of its remembered outputs since, to first order, in the
-        outputs' own units; since the memory was loaded, if it was.
+    drift: for each task, the root mean square change of its remembered outputs since, in the outputs' own units:
+        exact with keep="examples"; else to first order, and since the memory was loaded, if it was.
     """
 
     kept: tuple[float, ...]

@@ -7,7 +7,6 @@ The rows stand in the order of the ranks, task by task, so G is the same whereve
     sharded    rank r keeps its rows G_r:    G u = [G_r u]_r,    Gᵀ c = Σ_r G_rᵀ c_r,    and each rank all of K
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from ogd.memory.algebra.store import Piece, Shapes, Store, appended
 from ogd.memory.gradients.remembering import plain_pieces, rows_of_each
 from ogd.memory.inputs.examples import Chunk, Drawn, length, take
 from ogd.memory.inputs.outputs import Chosen
+from ogd.memory.ranks.alike import bytes_of, check_alike, hashed
 from ogd.memory.ranks.collective import owned, streamed, together
 from ogd.memory.shares import equal_shares
 
@@ -102,7 +102,7 @@ def keys(chunks: Iterable[Chunk]) -> list[Key]:
     for chunk in chunks:
         tensors = [t for t in pytree.tree_leaves(chunk) if isinstance(t, Tensor)]
         for i in range(length(chunk)):
-            fingerprint = _hashed(b"".join(_bytes(t[i]) for t in tensors))
+            fingerprint = hashed(b"".join(bytes_of(t[i]) for t in tensors))
             result.append((fingerprint, seen[fingerprint]))
             seen[fingerprint] += 1
     return result
@@ -203,33 +203,6 @@ def common(generator: Generator) -> Generator:
     return Generator().set_state(together(generator.get_state, "tell its random state")[0])
 
 
-def digest(store: Store) -> bytes:
-    """A fingerprint of all that is stored; of a sharded store, of what its ranks must have in common.
-
-    Examples:
-        >>> digest(Store()) == digest(Store()), digest(Store()) == digest(Store(tasks=[1]))
-        (True, False)
-    """
-    shapes = sorted((name, tuple(shape)) for name, shape in store.shapes.items())
-    parts = [repr((store.tasks, store.each, shapes, store.sharded)).encode()]
-    for piece in () if store.sharded else store.pieces:
-        parts.append(repr((piece.names, piece.start)).encode())
-        parts += [_hashed(_bytes(t)) for _, t in sorted(piece.block.tensors().items())]
-    return _hashed(b"".join(parts))
-
-
-def check_alike(store: Store) -> None:
-    """Raise on every rank unless all of them hold the same store. Collective."""
-    said = together(lambda: (digest(store), len(store), store.nbytes), "read its memory")
-    if len({found for found, *_ in said}) > 1:
-        held = "; ".join(f"rank {r} holds {n:,} directions in {b:,} bytes" for r, (_, n, b) in enumerate(said))
-        raise RuntimeError(
-            f"the ranks hold different memories, so their weights would drift apart ({held}): call remember on all "
-            "ranks after init_process_group, and load the same file on all; or give Memory(distributed=False) if "
-            "each rank trains a model of its own"
-        )
-
-
 def _order(n: int, r: int, N: int) -> list[int]:
     order: list[int] = torch.randperm(n, generator=torch.Generator().manual_seed(n)).tolist()
     return order[r::N] + [i for at, i in enumerate(order) if at % N != r]
@@ -243,11 +216,3 @@ def _kept(examples: Iterable[Chunk], into: list[Chunk]) -> Iterator[Chunk]:
 
 def _labels(chunks: Iterable[Chunk]) -> list[int]:
     return [int(label) for _, y in chunks for label in y]
-
-
-def _bytes(t: Tensor) -> bytes:
-    return t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-
-
-def _hashed(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=16).digest()

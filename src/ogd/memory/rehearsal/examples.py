@@ -4,8 +4,8 @@ Examples of the same form (shapes, and the function that computes their logits) 
 task: a batch drawn from all of them goes through the model at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ogd.memory.inputs.batches import length
+from ogd.memory.ranks.alike import bytes_of, hashed
 from ogd.memory.rehearsal.packed import Packed, joined, packed
 
 Logits = Callable[[nn.Module, Any], Tensor]
@@ -28,16 +29,28 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Examples of one form: x, y (None without labels), outputs z, and which of them count, (B, C) or None for all."""
+    """Examples of one form: x, y (None without labels) and outputs z; the classes of those tasks that have some."""
 
     x: Any
     y: Tensor | None
     z: Tensor
-    counts: Tensor | None
-    logits: Logits | None
+    logits: Logits | None = None
+    task: Tensor | None = None
+    classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.z)
+
+    def counts(self, C: int) -> Tensor | None:
+        """Which of C outputs are those of an example's task, (B, C); None for all."""
+        if self.task is None or not self.classes:
+            return None
+        counts = torch.ones(len(self), C, dtype=torch.bool, device=self.z.device)
+        for t, classes in self.classes.items():
+            own = torch.zeros(C, dtype=torch.bool, device=self.z.device)
+            own[list(classes)] = True
+            counts[self.task == t] = own
+        return counts
 
 
 @dataclass(frozen=True)
@@ -63,20 +76,34 @@ class Lot:
         return len(self.z)
 
     @property
+    def labelled(self) -> bool:
+        """Whether it has labels that are classes."""
+        return self.y is not None and classifies(self.z, self.y.data)
+
+    @property
     def nbytes(self) -> int:
-        return sum(leaf.nbytes for leaf in (*self.leaves, *([] if self.y is None else [self.y]))) + self.z.nbytes
+        return sum(leaf.nbytes for leaf in self.packed) + self.z.nbytes
+
+    @property
+    def packed(self) -> tuple[Packed, ...]:
+        """All that is packed: the tensors of x, and y."""
+        return self.leaves if self.y is None else (*self.leaves, self.y)
 
     @property
     def form(self) -> tuple[Any, ...]:
         shapes = tuple((leaf.data.shape[1:], leaf.dtype) for leaf in self.leaves)
         y = None if self.y is None else (self.y.data.shape[1:], self.y.dtype)
-        return repr(self.structure), shapes, y, self.z.shape[1:], self.z.dtype, id(self.logits)
+        return repr(self.structure), shapes, y, self.z.shape[1:], self.z.dtype, id(self.logits)  # hashable
 
-    def joined(self, other: "Lot") -> "Lot":
-        leaves = tuple(joined(a, b) for a, b in zip(self.leaves, other.leaves, strict=True))
-        y = None if self.y is None or other.y is None else joined(self.y, other.y)
-        z, task = torch.cat([self.z, other.z]), torch.cat([self.task, other.task])
-        return replace(self, leaves=leaves, y=y, z=z, task=task)
+    @classmethod
+    def joined(cls, lots: "Sequence[Lot]") -> "Lot":
+        """The examples of several lots of one form."""
+        if len(lots) == 1:
+            return lots[0]
+        leaves = tuple(joined(parts) for parts in zip(*(lot.leaves for lot in lots), strict=True))
+        labels = [lot.y for lot in lots if lot.y is not None]
+        z, task = torch.cat([lot.z for lot in lots]), torch.cat([lot.task for lot in lots])
+        return replace(lots[0], leaves=leaves, y=joined(labels) if labels else None, z=z, task=task)
 
     def only(self, rows: Tensor) -> "Lot":
         leaves = tuple(leaf.only(rows) for leaf in self.leaves)
@@ -86,19 +113,12 @@ class Lot:
     def batch(self, rows: Tensor, tasks: Sequence[Task]) -> Batch:
         x = filled(self.structure, [leaf[rows] for leaf in self.leaves])
         y = None if self.y is None else self.y[rows]
-        return Batch(x, y, self.z[rows], self._counts(rows, tasks), self.logits)
-
-    def _counts(self, rows: Tensor, tasks: Sequence[Task]) -> Tensor | None:
-        restricted = {t: task.classes for t, task in enumerate(tasks) if task.classes is not None}
-        if not restricted or self.z.ndim != 2:
-            return None
-        mine = self.task[rows]
-        counts = torch.ones(len(mine), self.z.shape[1], dtype=torch.bool, device=self.z.device)
-        for t, classes in restricted.items():
-            own = torch.zeros(self.z.shape[1], dtype=torch.bool, device=self.z.device)
-            own[list(classes)] = True
-            counts[mine == t] = own
-        return counts
+        classes = {t: task.classes for t, task in enumerate(tasks) if task.classes is not None}
+        task = self.task[rows]
+        if classes:
+            here = set(task.unique().tolist())
+            classes = {t: own for t, own in classes.items() if t in here}
+        return Batch(x, y, self.z[rows], self.logits, task, classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +140,21 @@ class Examples:
     def nbytes(self) -> int:
         return sum(lot.nbytes for lot in self.lots)
 
+    @property
+    def fingerprint(self) -> bytes:
+        """The same for the same examples. Outputs do not count: ranks may have rounded them differently."""
+        parts = [repr([(lot.form[:-1], lot.n) for lot in self.lots]).encode()]
+        for lot in self.lots:
+            parts += [bytes_of(t) for leaf in lot.packed for t in (leaf.data, leaf.palette) if t is not None]
+            parts.append(bytes_of(lot.task))
+        return hashed(b"".join(map(hashed, parts)))
+
     def grown(self, chunks: Iterable[tuple[Any, Tensor | None, Tensor]], task: Task) -> "Examples":
         """These examples and those of another task, given as (x, y, z)."""
-        lots = list(self.lots)
-        for x, y, z in chunks:
-            add_to(lots, lot_of(x, y, z, len(self.tasks), task.logits))
-        return Examples(tuple(lots), (*self.tasks, task))
+        alike: dict[tuple[Any, ...], list[Lot]] = {}
+        for lot in (*self.lots, *(lot_of(x, y, z, len(self.tasks), task.logits) for x, y, z in chunks)):
+            alike.setdefault(lot.form, []).append(lot)
+        return Examples(tuple(map(Lot.joined, alike.values())), (*self.tasks, task))
 
     def only(self, rows: Tensor) -> "Examples":
         """Some examples, by their ascending numbers over all lots; a task of which none is left is no task any more."""
@@ -154,12 +183,9 @@ class Examples:
         return replace(self, lots=tuple(_moved(lot, device) for lot in self.lots))
 
     def _by_lot(self, rows: Tensor) -> Iterator[tuple[Lot, Tensor]]:
-        if len(self.lots) == 1:
-            yield self.lots[0], rows.to(self.lots[0].z.device)
-            return
         start = 0
         for lot in self.lots:
-            own = rows[(rows >= start) & (rows < start + lot.n)] - start
+            own = rows if len(self.lots) == 1 else rows[(rows >= start) & (rows < start + lot.n)] - start
             if len(own):
                 yield lot, own.to(lot.z.device)
             start += lot.n
@@ -196,16 +222,13 @@ def filled(structure: Any, tensors: Sequence[Tensor]) -> Any:
     return pytree.tree_map(lambda leaf: tensors[leaf.number] if isinstance(leaf, Place) else leaf, structure)
 
 
-def add_to(lots: list[Lot], new: Lot) -> None:
-    """Join a lot to the one of its form, or put it at the end."""
-    for i, lot in enumerate(lots):
-        if lot.form == new.form:
-            lots[i] = lot.joined(new)
-            return
-    lots.append(new)
-
-
 def _moved(lot: Lot, device: torch.device) -> Lot:
     leaves = tuple(leaf.to(device) for leaf in lot.leaves)
     y = None if lot.y is None else lot.y.to(device)
     return replace(lot, leaves=leaves, y=y, z=lot.z.to(device), task=lot.task.to(device))
+
+
+def classifies(z: Tensor, y: Tensor) -> bool:
+    """Whether y are the classes of outputs z: whole numbers, one per row of two or more outputs."""
+    whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
+    return whole and z.ndim > 1 and z.shape[-1] > 1 and y.shape == z.shape[:-1]

@@ -3,7 +3,8 @@
     ℓ = α mean_c (z_c − z*_c)² + cross-entropy(z, y)        z* as remembered, c over the task's outputs
 
 The second term is there for whole-number labels of two or more outputs: dark experience replay (DER++) of Buzzega et
-al. (2020), with the mean over the outputs. Without labels only the first is left.
+al. (2020), with the mean over the outputs. Without labels only the first is left. Where a head has grown since, the
+first is over the outputs that there were, the second over all that there are now.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ogd.memory.rehearsal.examples import Batch
+from ogd.memory.rehearsal.examples import Batch, classifies
 
 IGNORED = -100  # a label that does not count, as in torch's cross_entropy
 
@@ -22,19 +23,33 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
 
     Examples:
         >>> z = torch.tensor([[1.0, 2.0]])
-        >>> remembered_loss(z + 1, Batch(None, None, z, None, None), alpha=0.5)
+        >>> remembered_loss(z + 1, Batch(None, None, z), alpha=0.5)
         tensor(0.5000)
     """
     z = z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
-    target = batch.z.to(z)
-    if batch.counts is None:
-        loss = alpha * len(z) / max(z.numel(), 1) * functional.mse_loss(z, target, reduction="sum")
+    old, target = comparable(z, batch.z), batch.z.to(z)
+    counts = batch.counts(old.shape[-1])
+    if counts is None:
+        loss = alpha * len(z) / max(old.numel(), 1) * functional.mse_loss(old, target, reduction="sum")
     else:
-        loss = alpha * (((z - target).square() * batch.counts).sum(1) / batch.counts.sum(1)).sum()
+        loss = alpha * (((old - target).square() * counts).sum(1) / counts.sum(1)).sum()
     if labels and batch.y is not None and classifies(z, batch.y):
-        shown = z if batch.counts is None else z.masked_fill(~batch.counts, -torch.inf)
+        counts = batch.counts(z.shape[-1])
+        shown = z if counts is None else z.masked_fill(~counts, -torch.inf)
         loss = loss + _entropies(shown, batch.y.long())
     return loss
+
+
+def comparable(z: Tensor, remembered: Tensor) -> Tensor:
+    """Of the outputs z those that there were when an example was remembered: a head may have grown."""
+    if z.shape == remembered.shape:
+        return z
+    if z.ndim < 2 or z.shape[:-1] != remembered.shape[:-1] or z.shape[-1] < remembered.shape[-1]:
+        raise ValueError(
+            f"the model gives outputs of shape {tuple(z.shape)} where {tuple(remembered.shape)} were remembered: it "
+            "may have got more outputs since, not fewer or others; forget the tasks (memory.forget) and remember again"
+        )
+    return z[..., : remembered.shape[-1]]
 
 
 def _entropies(z: Tensor, y: Tensor) -> Tensor:
@@ -45,14 +60,28 @@ def _entropies(z: Tensor, y: Tensor) -> Tensor:
     return (each / (y != IGNORED).flatten(1).sum(1).clamp(min=1)).sum()
 
 
-def classifies(z: Tensor, y: Tensor) -> bool:
-    """Whether y are the classes of outputs z: whole numbers, one per row of two or more outputs."""
-    whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
-    return whole and z.ndim > 1 and z.shape[-1] > 1 and y.shape == z.shape[:-1]
+def next_tokens(y: Tensor | None, inputs: Sequence[Tensor]) -> Tensor | None:
+    """Labels that only repeat a sequence of inputs stand for the next token, as in Hugging Face's causal models.
+
+    Examples:
+        >>> tokens = torch.tensor([[5, 6, 7]])
+        >>> next_tokens(tokens, [tokens])
+        tensor([[   6,    7, -100]])
+    """
+    if y is None or y.ndim < 2 or y.is_floating_point():
+        return y
+    for x in inputs:
+        if x.shape == y.shape and bool(((x == y) | (y == IGNORED)).all()):
+            return torch.cat([y[:, 1:], torch.full_like(y[:, :1], IGNORED)], 1)
+    return y
 
 
 def check_classes(z: Tensor, y: Tensor | None, classes: Sequence[int] | None) -> None:
-    """Labels must be among the outputs, or among the task's classes."""
+    """Classes must be among the outputs, and labels among both."""
+    if classes is not None and (z.ndim != 2 or max(classes) >= z.shape[1]):
+        raise ValueError(
+            f"classes={list(classes)} are not among the model's outputs, of shape {('batch', *z.shape[1:])}"
+        )
     if y is None or not classifies(z, y):
         return
     shown = y[y != IGNORED]

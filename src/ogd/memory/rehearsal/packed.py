@@ -2,9 +2,10 @@
 
 whole numbers           the smallest of uint8, int16, int32 that holds them
 at most 256 values      a palette and a code of one byte per number (images, normalised or not): nothing is lost
-other float32 numbers   float16, where its rounding is less than a thousandth of the spread of each feature
+other numbers           float16, where its rounding is less than a thousandth of the spread of each feature
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 COLOURS = 256
 LOST = 1e-3  # of a feature's standard deviation
 _WHOLE = (torch.uint8, torch.int16, torch.int32)
+_SMALLER = (torch.int64, torch.int32, torch.int16)  # may be kept in one of these
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ def packed(t: Tensor) -> Packed:
     t = t.detach()
     if not t.is_floating_point():
         return Packed(_small(t), t.dtype)
-    if t.dtype in (torch.float16, torch.bfloat16) or not t.numel():
+    if t.dtype not in (torch.float32, torch.float64) or not t.numel():
         return Packed(t.clone(), t.dtype)
     palette = _palette(t)
     if palette is not None:
@@ -69,19 +71,22 @@ def packed(t: Tensor) -> Packed:
     return Packed(t.clone(), t.dtype)
 
 
-def joined(one: Packed, other: Packed) -> Packed:
-    """The examples of both, one after the other."""
-    if one.palette is None and other.palette is None and one.data.dtype == other.data.dtype:
-        return Packed(torch.cat([one.data, other.data]), one.dtype)
-    if one.palette is not None and other.palette is not None and one.palette.shape[:-1] == other.palette.shape[:-1]:
-        palette = _of_values(torch.cat([one.palette, other.palette], -1))
+def joined(parts: Sequence[Packed]) -> Packed:
+    """The examples of all parts, one after the other."""
+    palettes = [part.palette for part in parts if part.palette is not None]
+    dtype = parts[0].dtype
+    if not palettes and len({part.data.dtype for part in parts}) == 1:
+        return Packed(torch.cat([part.data for part in parts]), dtype)
+    if len(palettes) == len(parts) and len({palette.shape[:-1] for palette in palettes}) == 1:
+        palette = _of_values(torch.cat(palettes, -1))
         if palette is not None:
-            return Packed(torch.cat([_codes(palette, one[:]), _codes(palette, other[:])]), one.dtype, palette)
-    return packed(torch.cat([one[:], other[:]]))
+            moved = [_recoded(part.data, old, palette) for part, old in zip(parts, palettes, strict=True)]
+            return Packed(torch.cat(moved), dtype, palette)
+    return packed(torch.cat([part[:] for part in parts]))
 
 
 def _small(t: Tensor) -> Tensor:
-    if t.dtype == torch.bool or t.dtype.is_complex or not t.numel():
+    if t.dtype not in _SMALLER or not t.numel():
         return t.clone()
     low, high = int(t.min()), int(t.max())
     for dtype in _WHOLE:
@@ -119,6 +124,11 @@ def _codes(palette: Tensor, t: Tensor) -> Tensor:
     by_channel = t.movedim(1, 0)
     codes = torch.searchsorted(palette, by_channel.flatten(1).contiguous()).view(by_channel.shape)
     return codes.movedim(0, 1).to(torch.uint8).contiguous()
+
+
+def _recoded(codes: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """The codes of the same values in a palette that has all of the old one's."""
+    return _values(torch.searchsorted(new, old).to(torch.uint8), codes)
 
 
 def _values(palette: Tensor, codes: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from ogd.memory.shares import equal_shares
 def within(budget: Budget, when_full: str, examples: Examples, generator: Generator) -> Examples:
     """The examples if they are within the budget; else an error, or with "shrink" a uniform draw of each task's."""
     if when_full == "raise" or budget.holds(len(examples), examples.nbytes):
-        budget.check(len(examples), examples.nbytes)
+        budget.check(len(examples), examples.nbytes, "examples")
         return examples
     counts = examples.counts
     order = [torch.randperm(n, generator=generator) for n in counts]
@@ -20,8 +20,8 @@ def within(budget: Budget, when_full: str, examples: Examples, generator: Genera
         shares = equal_shares(counts, most)
         if not all(shares):
             raise BudgetExceeded(
-                f"the budget of {budget} is too small for an example of each of {len(counts)} tasks: nothing was "
-                "stored; raise budget=, or forget a task first: memory.forget(0)"
+                f"the budget of {budget.said('examples')} is too small for an example of each of {len(counts)} tasks: "
+                "nothing was stored; raise budget=, or forget a task first: memory.forget(0)"
             )
         drawn = [examples.rows_of(t)[order[t][:share]] for t, share in enumerate(shares)]
         smaller = examples.only(torch.cat(drawn).sort().values)

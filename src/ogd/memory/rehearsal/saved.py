@@ -1,6 +1,7 @@
 """Kept examples as a dictionary of JSON values and tensors, and back. Nothing read is trusted: all of it is checked."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 from ogd.checks import is_whole
 from ogd.memory.rehearsal.examples import Examples, Lot, Place, Task
+from ogd.memory.rehearsal.loss import check_classes
 from ogd.memory.rehearsal.packed import COLOURS, Packed
 from ogd.memory.state import VERSION, saved_options
 
@@ -40,31 +42,47 @@ def to_dict(memory: "ExampleMemory") -> dict[str, Any]:
         "keep": "examples",
         "options": saved_options(memory),
         "classes": [None if task.classes is None else list(task.classes) for task in examples.tasks],
+        "seed": memory.seed,
         "draws": memory.draws,
+        "since": memory.since,
         "lots": lots,
         "tensors": tensors,
     }
 
 
-def from_dict(stored: Mapping[str, Any]) -> tuple[Examples, int]:
-    """The examples of a state, and how many batches had been drawn; or a ValueError that says what is wrong."""
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """What a state holds: the examples, and where among the batches drawn from them training was."""
+
+    examples: Examples
+    seed: int
+    draws: int
+    since: list[int]
+
+
+def from_dict(stored: Mapping[str, Any]) -> Saved:
+    """What a state holds, or a ValueError that says what is wrong with it."""
     if not isinstance(stored, Mapping):
         raise TypeError(f"a state must be what Memory.state_dict returned, not {type(stored).__name__}")
-    if stored.get("version") != VERSION or stored.get("keep") != "examples":
-        raise ValueError('the state is not of a memory that keeps examples: it was made with keep="gradients"')
+    if stored.get("version") != VERSION:
+        raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
+    if stored.get("keep") != "examples":
+        raise ValueError('the state is of a memory that keeps gradients: load it with Memory(keep="gradients")')
     try:
-        tasks = tuple(Task(None if c is None else tuple(_whole(v) for v in c)) for c in stored["classes"])
+        tasks = tuple(Task(_classes(classes)) for classes in stored["classes"])
         tensors = dict(stored["tensors"])
+        if not all(isinstance(t, Tensor) and t.layout == torch.strided and not t.is_meta for t in tensors.values()):
+            raise ValueError("the state holds something else where tensors belong")
         lots = tuple(_lot(f"{i}", entry, tensors, tasks) for i, entry in enumerate(stored["lots"]))
-        draws = _whole(stored["draws"])
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        numbers = _whole(stored["seed"]), _whole(stored["draws"]), [_whole(n) for n in stored["since"]]
+    except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if tensors:
         raise ValueError(f"the state has tensors that belong to nothing: {sorted(tensors)}")
     examples = Examples(lots, tasks)
     if not all(examples.counts):
         raise ValueError("the state has a task without examples")
-    return examples, draws
+    return Saved(examples, *numbers)
 
 
 def _lot_entry(i: str, lot: Lot, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -80,14 +98,15 @@ def _lot_entry(i: str, lot: Lot, tensors: dict[str, Tensor]) -> dict[str, Any]:
 def _lot(i: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], tasks: Sequence[Task]) -> Lot:
     z, task = tensors.pop(f"{i}.z"), tensors.pop(f"{i}.task")
     n = len(z)
-    if not z.is_floating_point() or not z.isfinite().all():
+    if not n or z.dtype not in _DTYPES.values() or not z.is_floating_point() or not z.isfinite().all():
         raise ValueError(f"lot {i}: its outputs are not finite numbers")
     if task.dtype != torch.long or task.shape != (n,) or not bool(((task >= 0) & (task < len(tasks))).all()):
         raise ValueError(f"lot {i}: its tasks are not {n} numbers below {len(tasks)}")
-    if any(t.classes is not None and (z.ndim != 2 or max(t.classes, default=0) >= z.shape[1]) for t in tasks):
-        raise ValueError(f"lot {i}: a task's classes are not among its outputs")
     leaves = tuple(_packed(f"{i}.x{j}", e, tensors, n) for j, e in enumerate(entry["leaves"]))
     y = None if entry["y"] is None else _packed(f"{i}.y", entry["y"], tensors, n)
+    for t in task.unique().tolist():
+        mine = task == t
+        check_classes(z[mine], None if y is None else y[mine], tasks[t].classes)
     structure = _built(entry["x"])
     places = [leaf.number for leaf in pytree.tree_leaves(structure) if isinstance(leaf, Place)]
     if places != list(range(len(leaves))):
@@ -96,6 +115,8 @@ def _lot(i: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], tasks: Se
 
 
 def _packed_entry(key: str, leaf: Packed, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    if leaf.dtype not in _DTYPES.values():
+        raise ValueError(f"inputs or labels are of {leaf.dtype}, which cannot be saved")
     tensors[key] = leaf.data
     if leaf.palette is not None:
         tensors[f"{key}.palette"] = leaf.palette
@@ -108,17 +129,29 @@ def _packed(key: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], n: i
     if len(data) != n:
         raise ValueError(f"{key}: {len(data)} examples where there are {n} outputs")
     if palette is None:
-        if data.is_floating_point() != dtype.is_floating_point or data.dtype.itemsize > dtype.itemsize:
+        if not _holds(data.dtype, dtype):
             raise ValueError(f"{key}: {data.dtype} cannot hold {dtype}")
-        if data.is_floating_point() and not data.isfinite().all():
-            raise ValueError(f"{key}: holds values that are not finite")
         return Packed(data, dtype)
     fits = palette.ndim == 1 or (palette.ndim == 2 and data.ndim >= 3 and len(palette) == data.shape[1])
     if not fits or palette.dtype != dtype or not palette.isfinite().all() or palette.shape[-1] > COLOURS:
         raise ValueError(f"{key}: its palette does not fit")
-    if data.dtype != torch.uint8 or int(data.max()) >= palette.shape[-1]:
+    if data.dtype != torch.uint8 or (data.numel() and int(data.max()) >= palette.shape[-1]):
         raise ValueError(f"{key}: has codes that its palette does not have")
     return Packed(data, dtype, palette)
+
+
+def _holds(smaller: torch.dtype, dtype: torch.dtype) -> bool:
+    """Whether numbers of a dtype may be kept in another, of the same kind and no larger."""
+    if smaller not in _DTYPES.values() or torch.bool in (smaller, dtype):
+        return smaller == dtype
+    return smaller.is_floating_point == dtype.is_floating_point and smaller.itemsize <= dtype.itemsize
+
+
+def _classes(stored: Any) -> tuple[int, ...] | None:
+    classes = None if stored is None else tuple(_whole(value) for value in stored)
+    if classes is not None and (not classes or len(set(classes)) < len(classes)):
+        raise ValueError(f"{stored!r} are no classes of a task")
+    return classes
 
 
 def _described(x: Any) -> Any:

@@ -1,0 +1,258 @@
+"""Kept examples on disk and back: the same memory, which goes on as before, or an error that says why not."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+from memory_models import make, train
+from ogd.memory import BudgetExceeded, ExampleMemory, Memory
+from reference import flat, trainable
+
+PIXELS = torch.arange(256) / 255
+State = dict[str, Any]
+
+
+class Mixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.word = nn.Linear(108, 4), nn.Embedding(300, 4)
+
+    def forward(self, image: Tensor, word: Tensor, scale: float = 1.0) -> Tensor:
+        return self.image(image.flatten(1)) * self.word(word).mean(1) * scale
+
+
+def mixed(n: int = 12, words: int = 3) -> tuple[State, Tensor]:
+    codes = torch.randint(256, (n, 3, 6, 6))
+    image = PIXELS[codes] * torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1)
+    return {"image": image, "word": torch.randint(300, (n, words))}, torch.randint(4, (n,))
+
+
+def filled() -> ExampleMemory:
+    torch.manual_seed(0)
+    memory = Memory(Mixed(), per_task=10, keep="examples", budget="1MB")
+    assert isinstance(memory, ExampleMemory)
+    memory.remember(mixed(40))
+    memory.remember(mixed(8, words=5))
+    x, y = mixed(9)
+    memory.remember((x, y % 2), classes=[0, 1])
+    return memory
+
+
+def test_loaded_is_saved(tmp_path: Path) -> None:
+    memory = filled()
+    memory.save(tmp_path / "m.safetensors")
+    loaded = Memory.load(tmp_path / "m.safetensors", memory.model)
+    again = Memory(memory.model, keep="examples")
+    again.load_state_dict(memory.state_dict())
+    for other in (loaded, again):
+        assert isinstance(other, ExampleMemory)
+        assert other.examples.fingerprint == memory.examples.fingerprint
+        assert (other.tasks, other.nbytes, other.seed) == ((10, 8, 9), memory.nbytes, memory.seed)
+        assert [task.classes for task in other.examples.tasks] == [None, None, (0, 1)]
+        for one, two in zip(other.examples.lots, memory.examples.lots, strict=True):
+            assert torch.equal(one.z, two.z)
+            assert repr(one.structure) == repr(two.structure)
+    assert (loaded.per_task, loaded.budget) == (10, memory.budget)
+    first = (tmp_path / "m.safetensors").read_bytes()
+    loaded.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == first
+
+
+@pytest.mark.parametrize("way", ["file", "state", "copy"])
+def test_interrupted_training_goes_on_with_the_same_batches(tmp_path: Path, way: str) -> None:
+    model, x, y = make("mlp", n=30)
+    memory = Memory(model, keep="examples")
+    memory.remember((x, y))
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer, every=3, batch=4)
+    train(model, optimizer, x, y.roll(1), 7)  # one step into a window
+    memory.save(tmp_path / "m.safetensors")
+    other = copy.deepcopy(model)
+    torch.manual_seed(99)  # another process
+    resumed = Memory(other, keep="examples")
+    if way == "file":
+        resumed = Memory.load(tmp_path / "m.safetensors", other)
+    elif way == "copy":
+        resumed = copy.deepcopy(memory)
+        other = resumed.model
+    optimizer2 = optim.SGD(other.parameters(), lr=0.1)
+    resumed.protect(optimizer2, every=3, batch=4)
+    if way == "state":
+        resumed.load_state_dict(memory.state_dict())
+    train(model, optimizer, x, y.roll(1), 8)
+    train(other, optimizer2, x, y.roll(1), 8)
+    assert torch.equal(flat(trainable(model)), flat(trainable(other)))
+
+
+def test_states_of_the_other_kind_are_told(tmp_path: Path) -> None:
+    model, x, y = make("mlp")
+    for keep, other in (("examples", "gradients"), ("gradients", "examples")):
+        memory = Memory(model, keep=keep)
+        memory.remember((x, y))
+        memory.save(tmp_path / keep)
+        assert Memory.load(tmp_path / keep, model).keep == keep
+        with pytest.raises(ValueError, match=f'keeps {keep}: load it with Memory.keep="{keep}"'):
+            Memory(model, keep=other).load_state_dict(memory.state_dict())
+        with pytest.raises(ValueError, match=f"keeps {keep}"):
+            Memory.load(tmp_path / keep, model, keep=other)
+
+
+def test_what_cannot_be_saved_is_told_before_a_file_is_written(tmp_path: Path) -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model, keep="examples")
+    memory.remember((x, y), logits=lambda m, x: m(x))
+    with pytest.raises(ValueError, match="a function cannot be saved"):
+        memory.save(tmp_path / "m")
+    memory = Memory(nn.Linear(2, 2), keep="examples", logits=lambda m, x: m(x.real))
+    memory.remember((torch.ones(3, 2, dtype=torch.complex64), None))
+    with pytest.raises(ValueError, match="complex64, which cannot be saved"):
+        memory.save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_infinite_inputs_are_loaded_as_they_were_saved(tmp_path: Path) -> None:
+    memory = Memory(nn.Linear(2, 2), keep="examples", logits=lambda m, x: m(x.clamp(-1, 1)))
+    memory.remember((torch.tensor([[-torch.inf, 0.5]]), None))
+    memory.save(tmp_path / "m")
+    assert Memory.load(tmp_path / "m", memory.model, logits=memory.logits).stats().drift == (0.0,)
+
+
+def test_a_budget_holds_on_loading() -> None:
+    state = filled().state_dict()
+    with pytest.raises(BudgetExceeded, match="would hold 27 examples, its budget is 9"):
+        Memory(Mixed(), keep="examples", budget=9).load_state_dict(state)
+    memory = Memory(Mixed(), keep="examples", budget=9, when_full="shrink")
+    memory.load_state_dict(state)
+    assert memory.tasks == (3, 3, 3)
+
+
+@pytest.mark.parametrize("model", [nn.Linear(108, 4), nn.Flatten(), Mixed().requires_grad_(False)])
+def test_another_model_is_told(model: nn.Module) -> None:
+    if isinstance(model, Mixed):
+        model.image, model.word = nn.Linear(108, 3), nn.Embedding(300, 3)
+    memory = Memory(model, keep="examples")
+    with pytest.raises(ValueError, match="the memory is of another model"):
+        memory.load_state_dict(filled().state_dict())
+    assert len(memory) == 0
+
+
+def tensor(key: str, change: Callable[[Tensor], Any]) -> Callable[[State], None]:
+    def apply(state: State) -> None:
+        state["tensors"][key] = change(state["tensors"][key].clone())
+
+    return apply
+
+
+def entry(*path: Any, value: Any) -> Callable[[State], None]:
+    def apply(state: State) -> None:
+        *where, last = path
+        for key in where:
+            state = state[key]
+        state[last] = value
+
+    return apply
+
+
+def without(key: str) -> Callable[[State], Any]:
+    return lambda state: state.pop(key)
+
+
+def nested(depth: int) -> Any:
+    x: Any = {"tensor": 0}
+    for _ in range(depth):
+        x = {"list": [x]}
+    return x
+
+
+def first(value: float) -> Callable[[Tensor], Tensor]:
+    def change(t: Tensor) -> Tensor:
+        t.view(-1)[0] = value
+        return t
+
+    return change
+
+
+DAMAGED: dict[str, Callable[[State], Any]] = {
+    **{f"without {key}": without(key) for key in ("classes", "seed", "draws", "since", "lots", "tensors")},
+    **{f"without {key}": without(key) for key in ("version", "keep")},
+    **{f"{key} a word": entry(key, value="x") for key in ("seed", "draws", "since", "lots", "classes", "tensors")},
+    **{f"{key} a number": entry(key, value=3) for key in ("since", "lots", "classes", "tensors")},
+    "draws negative": entry("draws", value=-1),
+    "draws a fraction": entry("draws", value=1.5),
+    "version": entry("version", value=2),
+    "lot a list": entry("lots", 0, value=[]),
+    "lot without x": lambda s: s["lots"][0].pop("x"),
+    "leaves": entry("lots", 0, "leaves", value=[]),
+    "leaf a number": entry("lots", 0, "leaves", 0, value=1),
+    "dtype": entry("lots", 0, "leaves", 0, "dtype", value="float128"),
+    "other dtype": entry("lots", 0, "leaves", 1, "dtype", value="float32"),
+    "bool": entry("lots", 0, "leaves", 1, "dtype", value="bool"),
+    "no palette": entry("lots", 0, "leaves", 0, "palette", value=False),
+    "palette of none": entry("lots", 0, "leaves", 1, "palette", value=True),
+    "structure a number": entry("lots", 0, "x", value=1),
+    "structure unknown": entry("lots", 0, "x", value={"set": []}),
+    "structure too small": entry("lots", 0, "x", value={"tensor": 0}),
+    "structure twice": entry("lots", 0, "x", value={"list": [{"tensor": 0}, {"tensor": 0}]}),
+    "structure deep": entry("lots", 0, "x", value=nested(900)),
+    "structure a value": entry("lots", 0, "x", value={"value": []}),
+    "structure not of the model": entry("lots", 0, "x", value={"list": [{"tensor": 0}, {"tensor": 1}, {"value": "x"}]}),
+    "classes empty": entry("classes", 0, value=[]),
+    "classes twice": entry("classes", 0, value=[1, 1]),
+    "classes beyond": entry("classes", 2, value=[0, 1, 9]),
+    "classes without a label": entry("classes", 2, value=[0]),
+    "one task more": lambda s: s["classes"].append(None),
+    "one task less": lambda s: s["classes"].pop(),
+    "statistics": entry("statistics", value=[1]),
+    "tensor more": entry("tensors", "9.z", value=torch.ones(1)),
+    "tensor less": lambda s: s["tensors"].pop("0.z"),
+    "tensor a list": tensor("0.z", Tensor.tolist),
+    "tensor of text": tensor("0.x0", lambda t: "text"),
+    "outputs nan": tensor("0.z", first(torch.nan)),
+    "outputs whole": tensor("0.z", Tensor.long),
+    "outputs one": tensor("0.z", lambda t: t[0, 0]),
+    "outputs none": tensor("0.z", lambda t: t[:0]),
+    "outputs short": tensor("0.z", lambda t: t[:-1]),
+    "outputs wide": tensor("0.z", lambda t: t.repeat(1, 2)),
+    "outputs nowhere": tensor("0.z", lambda t: t.to("meta")),
+    "task beyond": tensor("0.task", first(3)),
+    "task negative": tensor("0.task", first(-1)),
+    "task float": tensor("0.task", Tensor.float),
+    "task wide": tensor("0.task", lambda t: t[:, None]),
+    "labels beyond": tensor("0.y", first(200)),
+    "labels short": tensor("0.y", lambda t: t[1:]),
+    "inputs short": tensor("0.x0", lambda t: t[1:]),
+    "inputs cut": tensor("0.x0", lambda t: t[..., 1:]),
+    "inputs sparse": tensor("0.x1", Tensor.to_sparse),
+    "codes wide": tensor("0.x0", Tensor.int),
+    "codes beyond": tensor("0.x0.palette", lambda t: t[:, :9]),
+    "palette of another": tensor("0.x0.palette", lambda t: t[:2]),
+    "palette nan": tensor("0.x0.palette", first(torch.nan)),
+    "palette half": tensor("0.x0.palette", Tensor.half),
+    "palette large": tensor("0.x0.palette", lambda t: t.repeat(1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_state_is_told_and_changes_nothing(name: str) -> None:
+    memory = filled()
+    state = copy.deepcopy(memory.state_dict())
+    DAMAGED[name](state)
+    memory.forget(0)
+    before = memory.examples
+    with pytest.raises(ValueError, match=r"\w+ \w+") as caught:
+        memory.load_state_dict(state)
+    assert len(str(caught.value)) > 15
+    assert memory.examples is before
+
+
+def test_a_file_nested_beyond_reading_is_told(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(1)}, tmp_path / "m", {"ogd.memory": "[" * 100_000})
+    with pytest.raises(ValueError, match="its metadata is damaged"):
+        Memory.load(tmp_path / "m", nn.Linear(1, 1))

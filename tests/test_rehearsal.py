@@ -1,0 +1,254 @@
+"""The gradient that rehearsal adds is that of a slow loop over the drawn examples, in float64."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
+
+from memory_models import LeNet, Transformer, mlp
+from ogd.memory import ExampleMemory, Memory
+
+Task = tuple[Any, Any, dict[str, Any]]  # x, y and the options of remember
+BATCH, EVERY = 7, 3
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(5, 6)
+        self.heads = nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 2)])
+
+    def forward(self, x: Tensor, head: int) -> Tensor:
+        return self.heads[head](self.body(x).tanh())
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 3), nn.Linear(2, 3)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return (self.a(a) * self.b(b)).tanh()
+
+
+class Words(nn.Module):
+    """The logits of every token, or of a text."""
+
+    def __init__(self, each: bool) -> None:
+        super().__init__()
+        self.embed, self.body, self.head = nn.Embedding(9, 6), nn.GRU(6, 6, batch_first=True), nn.Linear(6, 9)
+        self.each = each
+
+    def forward(self, input_ids: Tensor) -> Any:
+        z = self.head(self.body(self.embed(input_ids))[0])
+        return {"logits": z if self.each else z[:, -1]}
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(*shape).half().double()  # kept without loss
+
+
+def classes(n: int, low: int, high: int) -> Tensor:
+    return torch.randint(low, high, (n,))
+
+
+def one_head() -> tuple[nn.Module, list[Task]]:
+    return mlp(), [(normal(9, 12), classes(9, 0, 4), {}) for _ in range(2)]
+
+
+def own_classes() -> tuple[nn.Module, list[Task]]:
+    tasks = [(normal(6, 12), classes(6, low, low + 2), {"classes": [low, low + 1]}) for low in (0, 2)]
+    return mlp(), [*tasks, (normal(6, 12), classes(6, 0, 4), {})]
+
+
+def own_heads() -> tuple[nn.Module, list[Task]]:
+    def logits(head: int) -> Callable[..., Tensor]:
+        return lambda model, x: model(x, head)
+
+    return Heads(), [(normal(5, 5), classes(5, 0, 3 - i), {"logits": logits(i)}) for i in range(2)]
+
+
+def pairs() -> tuple[nn.Module, list[Task]]:
+    return Two(), [((normal(9, 4), normal(9, 2)), classes(9, 0, 3), {})]
+
+
+def dicts() -> tuple[nn.Module, list[Task]]:
+    return Two(), [({"a": normal(9, 4), "b": normal(9, 2)}, classes(9, 0, 3), {})]
+
+
+def tokens() -> tuple[nn.Module, list[Task]]:
+    return Transformer(), [(torch.randint(7, (9, 5)), classes(9, 0, 4), {})]
+
+
+def texts() -> tuple[nn.Module, list[Task]]:
+    return Words(False), [({"input_ids": torch.randint(9, (4, T))}, classes(4, 0, 9), {}) for T in (3, 5, 3, 8)]
+
+
+def language() -> tuple[nn.Module, list[Task]]:
+    y = torch.randint(9, (6, 5))
+    y[torch.rand(6, 5) < 0.4] = -100
+    y[0] = -100  # nothing to say of this one
+    return Words(True), [({"input_ids": torch.randint(9, (6, 5))}, y, {})]
+
+
+def images() -> tuple[nn.Module, list[Task]]:
+    return LeNet(), [((torch.randint(256, (9, 1, 7, 7)) / 255).double(), classes(9, 0, 4), {})]
+
+
+def regression() -> tuple[nn.Module, list[Task]]:
+    return mlp(), [(normal(9, 12), normal(9, 4), {})]
+
+
+def counts() -> tuple[nn.Module, list[Task]]:
+    return nn.Sequential(nn.Linear(12, 1), nn.Flatten(0)), [(normal(9, 12), classes(9, 0, 50), {})]
+
+
+def unlabelled() -> tuple[nn.Module, list[Task]]:
+    return mlp(), [(normal(9, 12), None, {}), (normal(4, 12), classes(4, 0, 4), {})]
+
+
+CASES: dict[str, tuple[Callable[[], tuple[nn.Module, list[Task]]], dict[str, Any]]] = {
+    "one head": (one_head, {}),
+    "classes": (own_classes, {"alpha": 0.3}),
+    "heads": (own_heads, {}),
+    "tuple": (pairs, {}),
+    "dict": (dicts, {}),
+    "tokens": (tokens, {"alpha": 2}),
+    "texts": (texts, {}),
+    "language": (language, {}),
+    "images": (images, {}),
+    "regression": (regression, {}),
+    "counts": (counts, {}),
+    "unlabelled": (unlabelled, {}),
+    "labels=False": (one_head, {"labels": False}),
+    "alpha=0": (one_head, {"alpha": 0}),
+}
+
+
+def one_by_one(model: nn.Module, tasks: list[Task]) -> list[tuple[Any, Any, Tensor, dict[str, Any]]]:
+    """Every example with its outputs and its task's options, those of one form together."""
+    forms: dict[Any, list[Any]] = {}
+    for x, y, options in tasks:
+        for i in range(len(pytree.tree_leaves(x)[0])):
+            xi = pytree.tree_map(lambda t, i=i: t[i : i + 1], x)
+            yi = None if y is None else y[i]
+            form = (str([t if t is None else t.shape for t in pytree.tree_leaves((xi, yi))]), id(options.get("logits")))
+            forms.setdefault(form, []).append((xi, yi, scores(model, xi, options).detach(), options))
+    return [example for form in forms.values() for example in form]
+
+
+def scores(model: nn.Module, x: Any, options: dict[str, Any]) -> Tensor:
+    if "logits" in options:
+        return options["logits"](model, x)[0]
+    z = model(**x) if isinstance(x, dict) else model(*x) if isinstance(x, tuple) else model(x)
+    return (z["logits"] if isinstance(z, dict) else z)[0]
+
+
+def slow_loss(z: Tensor, y: Any, before: Tensor, classes: Any, alpha: float, labels: bool) -> Tensor:
+    own = list(range(z.shape[-1])) if classes is None and z.ndim else classes
+    loss = alpha * ((z[..., own] - before[..., own]) ** 2 if z.ndim else (z - before) ** 2).mean()
+    if not labels or y is None or y.is_floating_point() or z.ndim == 0:
+        return loss
+    if y.ndim == 0:
+        return loss - z[..., own].log_softmax(-1)[own.index(int(y))]
+    each = [-z[t].log_softmax(-1)[y[t]] for t in range(len(y)) if y[t] != -100]
+    return loss + torch.stack(each).mean() if each else loss
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_added_gradient_is_that_of_a_slow_loop(name: str) -> None:
+    torch.manual_seed(0)
+    make, options = CASES[name]
+    model, tasks = make()
+    model.double().eval()
+    examples = one_by_one(model, tasks)
+    model.train()
+    memory = Memory(model, per_task=None, keep="examples")
+    assert isinstance(memory, ExampleMemory)
+    for x, y, own in tasks:
+        memory.remember(DataLoader([(x, y)], batch_size=None, collate_fn=lambda batch: batch), **own)
+    optimizer = optim.SGD(model.parameters(), lr=0)
+    rehearsal = memory.protect(optimizer, every=EVERY, batch=BATCH, **options)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+            p.grad = torch.randn_like(p)
+    before = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.eval()
+    for draw in range(2):
+        drawn = torch.randperm(len(examples), generator=torch.Generator().manual_seed(memory.seed + draw))[:BATCH]
+        losses = []
+        for i in drawn.tolist():
+            x, y, z, own = examples[i]
+            alpha, labels = options.get("alpha", 1.0), options.get("labels", True)
+            losses.append(slow_loss(scores(model, x, own), y, z, own.get("classes"), alpha, labels))
+        loss = torch.stack(losses).mean()
+        wanted = torch.autograd.grad(EVERY * loss, list(model.parameters()), allow_unused=True)
+        for step in range(EVERY):
+            for p, g in zip(model.parameters(), before, strict=True):
+                assert step == 0 or torch.equal(p.grad, g)
+                p.grad = g.clone()
+            optimizer.step()
+        for p, g, w in zip(model.parameters(), before, wanted, strict=True):
+            torch.testing.assert_close(p.grad, g if w is None else g + w, rtol=1e-9, atol=1e-9)
+        assert rehearsal.loss == pytest.approx(float(loss.detach()), rel=1e-9)
+    assert any(w is not None and w.norm() > 1e-3 for w in wanted)
+
+
+def test_labels_that_repeat_the_tokens_are_the_next_ones() -> None:
+    torch.manual_seed(0)
+    tokens = torch.randint(9, (6, 5))
+    losses = []
+    for y in (tokens.where(tokens != 3, -100), torch.cat([tokens[:, 1:], torch.full((6, 1), -100)], 1)):
+        torch.manual_seed(0)
+        memory = Memory(Words(True), keep="examples")
+        assert isinstance(memory, ExampleMemory)
+        memory.remember({"input_ids": tokens, "labels": y.where(y != 3, -100)})
+        losses.append(memory.remembered_loss(6))
+    torch.testing.assert_close(*losses)
+
+
+@pytest.mark.parametrize("classes", [None, [0, 1, 2]])
+def test_a_head_may_grow(classes: list[int] | None) -> None:
+    torch.manual_seed(0)
+    model, x, y = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(), normal(5, 4), classes_of(5)
+    memory = Memory(model, keep="examples")
+    assert isinstance(memory, ExampleMemory)
+    memory.remember((x, y), classes=classes)
+    z = model(x).detach()
+    small, large = model[2], nn.Linear(6, 5).double()
+    with torch.no_grad():
+        large.weight[:3], large.bias[:3] = small.weight, small.bias
+    model[2] = large
+    assert max(memory.stats().drift) < 1e-12
+    now = model(x)
+    entropy = functional.cross_entropy(now if classes is None else now[:, :3], y)
+    torch.testing.assert_close(memory.remembered_loss(5, alpha=2), entropy + 2 * (now[:, :3] - z).square().mean())
+    memory.remember((x, y + 2), classes=None if classes is None else [2, 3, 4])
+    found = memory.remembered_loss(10)
+    assert found is not None
+    assert found.isfinite()
+    assert max(memory.stats().drift) < 1e-12
+    model[2] = nn.Linear(6, 2).double()
+    with pytest.raises(ValueError, match=r"outputs of shape \(\d, 2\) where \(\d, 3\) were remembered"):
+        memory.remembered_loss(10)
+
+
+def classes_of(n: int) -> Tensor:
+    return torch.arange(n) % 3
+
+
+def test_only_the_wanted_parameters_rehearse() -> None:
+    torch.manual_seed(0)
+    model = mlp().double()
+    memory = Memory(model, keep="examples", params=["0"])
+    memory.remember((normal(5, 12), classes(5, 0, 4)))
+    optimizer = optim.SGD(model.parameters(), lr=0)
+    memory.protect(optimizer, every=1)
+    optimizer.step()
+    assert [name for name, p in model.named_parameters() if p.grad is not None] == ["0.weight", "0.bias"]

@@ -1,0 +1,125 @@
+"""Several ranks rehearse as one process would: each takes its part of the batch from the memory that all have."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn, optim
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from memory_models import make
+from ogd.memory import ExampleMemory, Memory
+from reference import flat, trainable
+from two_ranks import on_ranks, results
+
+Case = dict[str, Any]
+
+
+def trained(give: str, options: Case, wrapped: bool = True) -> tuple[Tensor, tuple[int, ...], bytes, int]:
+    """20 steps over the same global batches on any number of ranks, after two tasks."""
+    model, x, y = make("mlp", n=24, dtype=torch.float32)
+    _, x2, y2 = make("mlp", n=160, seed=1, dtype=torch.float32)
+    r, N, call = 0, 1, model
+    torch.manual_seed(0)
+    if dist.is_initialized():
+        r, N = dist.get_rank(), dist.get_world_size()
+        torch.manual_seed(r)  # as people do
+        call = DistributedDataParallel(model) if wrapped else model
+    memory = Memory(call, None, keep="examples")
+    assert isinstance(memory, ExampleMemory)
+    optimizer = optim.Adam(model.parameters(), lr=0.01)
+    memory.protect(optimizer, **options)
+    for data in ((x, y), (x2[:10], y2[:10])):
+        memory.remember(part(*data, give))
+    for step in range(20):
+        batch = slice(8 * step + r, 8 * step + 8, N)
+        optimizer.zero_grad()
+        functional.cross_entropy(call(x2[batch]), y2[batch]).backward()
+        optimizer.step()
+    memory.settle()
+    return flat(trainable(model)), memory.tasks, memory.examples.fingerprint, memory.draws
+
+
+def part(x: Tensor, y: Tensor, give: str) -> tuple[Tensor, Tensor]:
+    """What a rank passes to remember: its half, or all; of one process, the halves one after the other."""
+    halves = [(x[r::2], y[r::2]) for r in range(2)]
+    if dist.is_initialized():
+        return halves[dist.get_rank()] if give == "half" else (x, y)
+    return torch.cat([x for x, _ in halves]), torch.cat([y for _, y in halves])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"every": 2, "batch": 7}, {"every": 1, "batch": 1}, {"by": "projection", "every": 4, "refresh": 8}],
+    ids=["rehearsal", "a batch smaller than the ranks", "projection"],
+)
+def test_two_ranks_are_as_one_process(tmp_path: Path, options: Case) -> None:
+    alone = trained("half", options)
+    one, two = results(on_ranks(tmp_path, trained, "half", options))
+    assert torch.equal(one[0], two[0])
+    assert one[1:] == two[1:] == alone[1:]
+    torch.testing.assert_close(one[0], alone[0], rtol=0, atol=1e-5)
+
+
+def test_ranks_that_give_the_same_data_keep_it_once(tmp_path: Path) -> None:
+    one, two = results(on_ranks(tmp_path, trained, "all", {"every": 2}))
+    assert torch.equal(one[0], two[0])
+    assert one[1:] == two[1:]
+    assert one[1] == (24, 10)
+
+
+def different() -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model, keep="examples", distributed=False)
+    for _ in range(dist.get_rank()):
+        memory.remember((x, y))
+    memory.distributed = True
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer, every=1)
+    optimizer.step()
+
+
+def test_different_memories_are_told_on_all_ranks(tmp_path: Path) -> None:
+    for answer in on_ranks(tmp_path, different):
+        assert isinstance(answer, str)
+        assert "the ranks hold different memories" in answer
+        assert "rank 0 holds 0 examples" in answer
+        assert "rank 1 holds 6 examples" in answer
+
+
+def alone() -> int:
+    model, x, y = make("mlp", n=5 + dist.get_rank())
+    memory = Memory(model, keep="examples", distributed=False)
+    memory.remember((x, y))
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer, every=1)
+    for _ in range(3 * dist.get_rank()):
+        optimizer.step()
+    return len(memory)
+
+
+def sparse() -> Tensor:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(20, 4, sparse=True), nn.Flatten(), nn.Linear(12, 3))
+    x, y = torch.randint(20, (6, 3)), torch.randint(3, (6,))
+    memory = Memory(model, keep="examples")
+    memory.remember((x, y))
+    optimizers = [optim.SparseAdam(model[0].parameters(), lr=0.1), optim.SGD(model[2].parameters(), lr=0.1)]
+    memory.protect(optimizers, every=1)
+    for _ in range(3):
+        for p in model.parameters():
+            p.grad = None
+        functional.cross_entropy(model(x), y).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    return flat(trainable(model))
+
+
+def test_memories_of_their_own_and_sparse_gradients(tmp_path: Path) -> None:
+    assert results(on_ranks(tmp_path, alone)) == [5, 6]
+    one, two = results(on_ranks(tmp_path, sparse))
+    assert torch.equal(one, two)
+    torch.testing.assert_close(one, sparse(), rtol=0, atol=1e-5)
