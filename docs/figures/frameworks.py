@@ -210,11 +210,10 @@ def accelerate(seed: int, protected: bool) -> Scores:
     from transformers import default_data_collator
 
     import ogd
-    from ogd.integrations.transformers import logits, pairs
 
     accelerator, tasks = Accelerator(cpu=True), words(seed)
     model, optimizer = accelerator.prepare(made := bert(), torch.optim.AdamW(made.parameters(), lr=2e-3))
-    memory = ogd.Memory(model, per_task=STORED, logits=logits)
+    memory = ogd.Memory(model, per_task=STORED)
     if protected:
         memory.protect(optimizer.optimizer)
 
@@ -225,7 +224,7 @@ def accelerate(seed: int, protected: bool) -> Scores:
                 optimizer.zero_grad()
                 accelerator.backward(model(**batch).loss)
                 optimizer.step()
-        memory.remember(pairs(loader))
+        memory.remember(loader)
 
     return measured(model, tasks, learn, default_data_collator)
 
@@ -258,8 +257,8 @@ def main(names: list[str]) -> None:
     from ogd.files import write_text
     from ogd.records.record import environment
 
-    sys.path.insert(0, str(ROOT))
-    import conftest  # noqa: F401  declares what torchvision misses beside a CPU build of torch
+    sys.path.insert(0, str(ROOT / "tests"))
+    import torchvision_operators  # noqa: F401
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
