@@ -236,7 +236,7 @@ def accelerate(seed: int, protected: bool) -> Scores:
 def show() -> None:
     """Print the record as Markdown."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
-    heads = ["framework", "version", "lines", "saved", "task 1 learned", "then plain", "then protected", "gain"]
+    heads = ["framework", "version", "lines", "saved", "task 1 learned", "then plain", "then protected", "difference"]
     print(f"| {' | '.join([*heads, 'task 2: plain, protected'])} |")
     print("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     for name, (title, _, data, lines, saved) in ROWS.items():
@@ -248,15 +248,21 @@ def show() -> None:
             return f"{statistics.mean(values):{sign}.{digits}f} ± {statistics.stdev(values):.{digits}f}"
 
         plain, guarded = (list(zip(*found[way], strict=True)) for way in ("plain", "protected"))
-        gains = [b - a for a, b in zip(plain[1], guarded[1], strict=True)]
-        gain = f"**{cell(gains, '+')}**" if clear(gains) else cell(gains, "+")
-        cells = [cell(plain[0]) + unit, cell(plain[1]), cell(guarded[1]), gain, f"{cell(plain[2])}, {cell(guarded[2])}"]
+        differences = [b - a for a, b in zip(plain[1], guarded[1], strict=True)]
+        difference = f"**{cell(differences, '+')}**" if clear(differences) else cell(differences, "+")
+        cells = [
+            cell(plain[0]) + unit,
+            cell(plain[1]),
+            cell(guarded[1]),
+            difference,
+            f"{cell(plain[2])}, {cell(guarded[2])}",
+        ]
         print(f"| {title} | {found['version']} | {lines} | {saved} | {' | '.join(cells)} |")
 
 
-def clear(gains: list[float]) -> bool:
+def clear(differences: list[float]) -> bool:
     """Whether the 95 % interval of the mean of three values, by Student's t, leaves 0 out."""
-    return abs(statistics.mean(gains)) > STUDENT * statistics.stdev(gains) / len(gains) ** 0.5
+    return abs(statistics.mean(differences)) > STUDENT * statistics.stdev(differences) / len(differences) ** 0.5
 
 
 def main(names: list[str]) -> None:
