@@ -3,19 +3,11 @@
 import json
 import subprocess
 import sys
-from dataclasses import asdict, fields
 
 import pytest
 
 import ogd
 from ogd import catalogue
-from ogd.catalogue import Look, Option, register_benchmark, register_method
-from ogd.catalogue.register import PALETTE, RESERVED
-from ogd.cli.arguments import benchmark_settings, method_options
-from ogd.cli.parser import parser
-from ogd.experiments import plan, resolve, runner
-from ogd.records import Request
-from ogd.records.request import from_json
 from test_cli import SMALL
 
 PLUGIN = '''
@@ -92,16 +84,6 @@ def plugin(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(PLUGIN)
     return path
-
-
-@pytest.fixture
-def clean():
-    """What a test registers in this process goes away with it."""
-    before = [(entries, dict(entries)) for entries in (catalogue.METHODS, catalogue.BENCHMARKS)]
-    yield
-    for entries, kept in before:
-        entries.clear()
-        entries.update(kept)
 
 
 def command(*arguments):
@@ -211,152 +193,9 @@ def test_a_method_registered_in_a_script(tiny_folder, tmp_path):
     assert "[0, 2]" in told
 
 
-def test_a_plugin_is_loaded_once(plugin, clean):
+def test_a_plugin_is_loaded_once(plugin):
     ogd.load_plugin(plugin)
     ogd.load_plugin(str(plugin.parent / ".." / plugin.parent.name / plugin.name))
     assert catalogue.METHODS["last-few"].load().name == "last-few"
     assert catalogue.METHODS["last-few"].label == "Last few"
     assert str(plugin) in ogd.plugins.loaded()
-
-
-class Mine:
-    def __init__(self, gain=1.0, per_task=5, name=""):
-        self.gain = gain
-
-
-def benchmark(tasks, dataset, noise=0.1, per_task=0):
-    """Noise."""
-
-
-def test_looks_labels_and_summaries(clean):
-    register_method("one", Mine)
-    register_method("two", lambda: None, label="Two", summary="does it", look=Look("#123456"))
-    one, two = catalogue.METHODS["one"], catalogue.METHODS["two"]
-    assert (one.label, one.summary, one.look) == ("one", "", PALETTE[0])
-    assert (two.label, two.summary, two.look.colour) == ("Two", "does it", "#123456")
-    ours = {entry.look.colour for entry in catalogue.METHODS.values() if isinstance(entry.target, str)}
-    assert len({look.colour for look in PALETTE}) == len({look.marker for look in PALETTE}) == len(PALETTE)
-    assert not ours & {look.colour for look in PALETTE}
-    register_method("one", Mine, label="again")  # as a notebook does
-    assert catalogue.METHODS["one"].label == "again"
-    with pytest.raises(ValueError, match="name: there is a method 'one' already"):
-        register_method("one", list)
-
-
-@pytest.mark.parametrize(
-    ("register", "message"),
-    [
-        (lambda: register_method("ogd", Mine), "name: there is a method 'ogd' already; take another name"),
-        (lambda: register_method("My Method", Mine), "name: a method is named by small letters, digits, - and _"),
-        (lambda: register_method("mine", 3), "method: 'mine' must be a class or a function, not 3"),
-        (lambda: register_method("mine", Mine, options=[Option("pace", 1, "")]), "Mine takes no argument 'pace'"),
-        (lambda: register_method("mine", benchmark), "options: benchmark needs 'tasks': describe it by an Option"),
-        (lambda: register_method("mine", Mine, options=[Option("lr", 1.0, "")]), "'lr' is the name of something else"),
-        (lambda: register_method("mine", Mine, options=[Option("storage", 1, "")]), "'storage' is the name of"),
-        (lambda: register_method("mine", Mine, options=[Option("heads", 1, "")]), "'heads' is the name of something"),
-        (lambda: register_method("mine", Mine, options=[Option("gain", True, "")]), "an int, float or str"),
-        (lambda: register_method("mine", Mine, options=[Option("Gain", 1.0, "")]), "a name of small letters"),
-        (lambda: register_method("mine", Mine, options=[Option("gain", -1.0, "")]), "gain: must be a number of at le"),
-        (lambda: register_method("mine", Mine, options=[Option("gain", None, "", takes=int)]), "needs a default"),
-        (
-            lambda: register_method("mine", Mine, options=[Option("per_task", 0.5, "")]),
-            "options: another 'per_task' takes int; rename this one",
-        ),
-        (
-            lambda: register_method(
-                "mine", Mine, options=[Option("gain", 1.0, "", grid=(1, 2)), Option("per_task", 1, "", grid=(1, 2))]
-            ),
-            "give a grid to one alone",
-        ),
-        (lambda: register_benchmark("split", benchmark), "name: there is a benchmark 'split' already"),
-        (lambda: register_benchmark("mine", Mine), "settings: Mine takes no argument 'tasks'"),
-        (lambda: register_benchmark("mine", benchmark, settings=[Option("a", 1, "")]), "takes no argument 'a'"),
-        (lambda: register_benchmark("mine", benchmark, settings=[Option("per_task", 1, "")]), "the name of something"),
-        (
-            lambda: register_benchmark("mine", benchmark, settings=[Option("noise", None, "", takes=float)]),
-            "every setting needs a default, unless `rules` find one",
-        ),
-    ],
-)
-def test_what_cannot_be_registered_says_why(clean, register, message):
-    before = dict(catalogue.METHODS), dict(catalogue.BENCHMARKS)
-    with pytest.raises(ValueError, match=message):
-        register()
-    assert before == (catalogue.METHODS, catalogue.BENCHMARKS)
-
-
-def test_an_option_may_have_the_name_of_another_method_s(clean, monkeypatch, capsys):
-    register_method("mine", Mine, options=[Option("per_task", 7, "things to keep")])
-    monkeypatch.setenv("COLUMNS", "1000")
-    with pytest.raises(SystemExit):
-        parser().parse_args(["run", "--help"])
-    shown = capsys.readouterr().out
-    assert "finished task (default: 200); mine: things to keep (default: 7)" in shown
-
-
-class Halves(ogd.benchmarks.Rules):
-    """Task t has the first 1/2^t of the examples; `parts` says how many tasks there are."""
-
-    def resolve(self, tasks, dataset, given):
-        if tasks is not None and given.get("parts", tasks) != tasks:
-            raise ValueError(f"parts: {given['parts']} parts do not make {tasks} tasks")
-        parts = given.get("parts") or tasks or 2
-        return {"tasks": parts, "parts": parts}
-
-    def names(self, request):
-        return tuple(f"1/{2 ** (t + 1)}" for t in range(request.tasks))
-
-    def sizes(self, request, dataset):
-        return tuple(len(dataset.train_labels) // 2 ** (t + 1) for t in range(request.tasks))
-
-
-def test_rules_of_one_s_own(clean, tiny, tmp_path):
-    parts = Option("parts", None, "how many", takes=int)
-    register_benchmark("halves", lambda tasks, dataset, parts: None, settings=[parts], rules=Halves)
-    request = resolve("halves", "sgd", tiny, parts=3)
-    assert (request.tasks, request.settings, request.angles) == (3, {"parts": 3}, None)
-    assert request.benchmark_arguments == {"tasks": 3, "seed": 0, "parts": 3}
-    assert ogd.benchmarks.task_names(request) == ("1/2", "1/4", "1/8")
-    (units,) = plan.plan([(request, 1)], tiny, tmp_path)[1:]
-    assert units[0].sizes == (30, 15, 7)
-    assert from_json(json.loads(json.dumps(asdict(request)))) == request
-    assert request.key != resolve("halves", "sgd", tiny, parts=2).key
-    with pytest.raises(ValueError, match="batch_size: 10 is above the 7 training examples of the smallest task"):
-        runner.check([request], 1, tiny)
-    with pytest.raises(ValueError, match="parts: 3 parts do not make 2 tasks"):
-        resolve("halves", "sgd", tiny, tasks=2, parts=3)
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        (Option("delay", 0, "", least=0), -1, "delay: must be at least 0, not -1"),
-        (Option("delay", 5, ""), 0, "delay: must be at least 1, not 0"),
-        (Option("delay", 5, ""), 1.5, "delay: must be a whole number, not 1.5"),
-        (Option("gain", 1.0, "", least=-2), -3.0, "gain: must be a number of at least -2, not -3.0"),
-        (Option("gain", 1.0, ""), float("nan"), "gain: must be a number of at least 0, not nan"),
-        (Option("mood", "calm", ""), 3, "mood: must be text, not 3"),
-        (Option("mood", "calm", "", ("calm", "wild")), "wlid", "mood: there is no 'wlid'; did you mean 'wild'"),
-        (Option("steps", None, "", takes=int, several=True), [], "steps: give one value or more"),
-        (Option("steps", None, "", takes=int, several=True), 3, "steps: give one value or more, not 3"),
-        (Option("steps", None, "", takes=int, several=True), [1, 0], "steps: must be at least 1, not 0"),
-    ],
-)
-def test_an_option_says_what_it_takes(option, value, message):
-    with pytest.raises(ValueError, match=message):
-        option.value(value)
-
-
-def test_an_option_s_value():
-    assert Option("gain", 1.0, "", tuned=(("split", 3.0),)).value(None, "split") == 3.0
-    assert Option("gain", 1.0, "").value(None) == 1.0
-    given = Option("gain", 1.0, "").value(2)
-    assert (given, type(given)) == (2.0, float)
-    assert Option("steps", None, "", takes=int, several=True).value([1, 2]) == (1, 2)
-
-
-def test_names_that_mean_something_else_are_reserved():
-    names = {field.name for field in fields(Request)}
-    for command in ("run", "tune"):
-        names |= vars(parser().parse_args([command, *(["ewc"] if command == "tune" else [])])).keys()
-    assert names - benchmark_settings().keys() - method_options().keys() <= {*RESERVED}

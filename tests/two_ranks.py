@@ -16,14 +16,16 @@ PATIENCE = 60.0  # seconds; whoever waits longer waits for a rank that never com
 PRELOADED = ["torch.distributed.fsdp", "torch.distributed.optim", "torch._dynamo", "ogd.memory"]
 
 
-def on_ranks(folder: Path, work: Callable[..., Any], *args: Any, ranks: int = 2) -> list[Any]:
+def on_ranks(
+    folder: Path, work: Callable[..., Any], *args: Any, ranks: int = 2, patience: float = PATIENCE
+) -> list[Any]:
     """What `work(*args)` returned on each rank; its error where it raised one, as text."""
     context = get_context("forkserver")  # imports torch once, and then a process takes milliseconds
     context.set_forkserver_preload(PRELOADED)
     processes = [context.Process(target=_enter, args=(folder, rank, ranks, work, args)) for rank in range(ranks)]
     for process in processes:
         process.start()
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + patience
     for process in processes:
         process.join(max(end - time.monotonic(), 0))
     late = [rank for rank, process in enumerate(processes) if process.is_alive()]

@@ -61,6 +61,16 @@ def strategy(model, *plugins):
 
 
 @pytest.mark.parametrize("make", [plain, heads])
+def test_remembers_experiences_into_a_memory_of_your_own(make):
+    model = make()
+    memory = ogd.Memory(model, per_task=8)
+    trained = strategy(model, OGDPlugin(memory))
+    for experience in stream():
+        trained.train(experience)
+    assert memory.tasks == (8, 8)
+
+
+@pytest.mark.parametrize("make", [plain, heads])
 @pytest.mark.parametrize("every", [1, 5])
 def test_moves_only_where_the_first_task_stays(make, every):
     model, plugin = make(), OGDPlugin(per_task=8, every=every)

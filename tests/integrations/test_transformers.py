@@ -13,16 +13,9 @@ HF = "is not installed: pip install 'ogd[hf]'"
 transformers = pytest.importorskip("transformers", reason=f"transformers {HF}")
 accelerate = pytest.importorskip("accelerate", reason=f"accelerate {HF}")
 peft = pytest.importorskip("peft", reason=f"peft {HF}")
-from ogd.integrations.transformers import OGDCallback, logits, next_tokens, pairs  # noqa: E402
+from small_bert import STEPS, A, B, bert, task, train  # noqa: E402
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-STEPS = 12
-
-
-def bert():
-    torch.manual_seed(0)
-    config = transformers.BertConfig(vocab_size=30, hidden_dropout_prob=0, attention_probs_dropout_prob=0, **SIZES)
-    return transformers.BertForSequenceClassification(config)
+from ogd.integrations.transformers import OGDCallback, next_tokens  # noqa: E402
 
 
 def lora():
@@ -38,30 +31,8 @@ def gpt():
     return transformers.GPT2LMHeadModel(config)
 
 
-def task(seed, n=24):
-    generator = torch.Generator().manual_seed(seed)
-    words = torch.randint(30, (n, 6), generator=generator)
-    labels = (words.float() @ torch.randn(6, generator=generator) > 0).long()
-    return [
-        {"input_ids": x, "attention_mask": torch.ones_like(x), "labels": y} for x, y in zip(words, labels, strict=True)
-    ]
-
-
 def text(seed):
     return [{"input_ids": example["input_ids"], "labels": example["input_ids"]} for example in task(seed)]
-
-
-A, B = task(1), task(2)
-
-
-def train(model, callback, data, folder, *, resume=None, **options):
-    options = {"save_strategy": "no", "max_steps": STEPS, "learning_rate": 1e-3, **options}
-    args = transformers.TrainingArguments(
-        str(folder), use_cpu=True, report_to="none", disable_tqdm=True, per_device_train_batch_size=4, **options
-    )
-    trainer = transformers.Trainer(model, args, train_dataset=data, callbacks=[callback] if callback else None)
-    trainer.train(resume_from_checkpoint=resume)
-    return trainer
 
 
 @pytest.mark.parametrize(
@@ -133,7 +104,7 @@ def test_accelerate_saves_and_restores_a_memory(tmp_path):
         accelerator = accelerate.Accelerator(cpu=True)
         model = bert()
         model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
-        memory = ogd.Memory(model, per_task=8, logits=logits)
+        memory = ogd.Memory(model, per_task=8)
         accelerator.register_for_checkpointing(memory)
         memory.protect(optimizer.optimizer)
         return accelerator, model, optimizer, memory
@@ -148,7 +119,7 @@ def test_accelerate_saves_and_restores_a_memory(tmp_path):
 
     accelerator, model, optimizer, memory = prepared()
     loader = steps(accelerator, model, optimizer, A)
-    memory.remember(pairs(loader))
+    memory.remember(loader)
     accelerator.save_state(str(tmp_path), safe_serialization=True)
     state, before = memory.state_dict(), weights(model)
     steps(accelerator, model, optimizer, B)

@@ -1,11 +1,9 @@
 """Avalanche: a plugin that protects the experiences a strategy has been trained on."""
 
-from collections.abc import Callable
 from typing import Any
 
 from avalanche.core import SupervisedPlugin
-from avalanche.models import avalanche_forward
-from torch import Tensor, nn
+from avalanche.models.utils import is_multi_task_module
 from torch.utils.data import DataLoader
 
 from ogd.integrations.guard import Guard
@@ -27,8 +25,6 @@ class OGDPlugin(SupervisedPlugin):
 
     def __init__(self, memory: Memory | None = None, *, every: int = 1, remember: bool = True, **options: Any):
         super().__init__()
-        if memory is None:
-            options.setdefault("logits", logits)
         self.guard = Guard(memory, every, options)
         self.remember = remember
 
@@ -47,21 +43,14 @@ class OGDPlugin(SupervisedPlugin):
         self.guard.stop()
         if self.remember:
             data = strategy.experience.dataset.eval()  # without the augmentations of training
-            self.guard.of(strategy.model).remember(pairs(data))
+            self.guard.of(strategy.model).remember(pairs(data, is_multi_task_module(strategy.model)))
 
 
-def logits(model: nn.Module, x: tuple[Tensor, Tensor]) -> Tensor:
-    """The logits of a model that may want the task of each example."""
-    z: Tensor = avalanche_forward(model, *x)
-    return z
+def pairs(dataset: Any, with_task: bool) -> DataLoader[Any]:
+    """Triples (x, y, task) in a loader of pairs: (x, y), or ((x, task), y) for a model of several heads."""
 
-
-def pairs(dataset: Any) -> DataLoader[Any]:
-    """A data set of triples (x, y, task) as a loader of pairs ((x, task), y)."""
-    collate: Callable[[Any], Any] = dataset.collate_fn
-
-    def pair(examples: Any) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        x, y, task = collate(examples)
-        return (x, task), y
+    def pair(examples: Any) -> tuple[Any, Any]:
+        x, y, task = dataset.collate_fn(examples)
+        return (x, task) if with_task else x, y
 
     return DataLoader(dataset, 256, collate_fn=pair)

@@ -58,6 +58,11 @@ class Guard:
             protection.unprotect()
         self._protections = []
 
+    def fail(self) -> None:
+        """End it after an error; of a sharded memory when the next task begins, since other ranks may not take part."""
+        if self.memory is None or not self.memory.sharded:
+            self.stop()
+
     def state_dict(self) -> dict[str, Any]:
         """The memory's state, of plain values and tensors; empty where there is no memory yet."""
         if self._stored is not None:

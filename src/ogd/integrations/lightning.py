@@ -93,7 +93,7 @@ class OGD(Callback):
             self._remember(trainer, pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self.guard.stop()
+        self.guard.fail()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self.guard.stop()

@@ -5,7 +5,6 @@ needs no callback: `accelerator.register_for_checkpointing(memory)` saves an `og
 """
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,8 +53,6 @@ class OGDCallback(TrainerCallback):
     """
 
     def __init__(self, memory: Memory | None = None, *, every: int = 1, remember: bool = True, **options: Any):
-        if memory is None:
-            options.setdefault("logits", logits)
         self.guard = Guard(memory, every, options)
         self.remember = remember
         self._folder: Path | None = None
@@ -68,7 +65,6 @@ class OGDCallback(TrainerCallback):
     @classmethod
     def load(cls, folder: str | os.PathLike[str], model: nn.Module, *, every: int = 1, **options: Any) -> Self:
         """A callback with the memory in an output folder or a checkpoint's; for the options see `Memory.load`."""
-        options.setdefault("logits", logits)
         return cls(Memory.load(Path(folder) / FILE, model, **options), every=every)
 
     def restore(self, folder: str | os.PathLike[str]) -> None:
@@ -98,8 +94,8 @@ class OGDCallback(TrainerCallback):
         self.on_step_end(args, state, control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if self.memory is not None and args.should_save:
-            self.memory.save(Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE)
+        if self.memory is not None:
+            write(self.memory, Path(args.output_dir) / f"checkpoint-{state.global_step}", args.should_save)
 
     def on_train_end(
         self,
@@ -114,10 +110,9 @@ class OGDCallback(TrainerCallback):
         self.guard.stop()
         memory = self.guard.of(model)
         if self.remember:
-            memory.remember(pairs(train_dataloader))
-        if args.should_save and args.save_strategy != "no":
-            Path(args.output_dir).mkdir(parents=True, exist_ok=True)
-            memory.save(Path(args.output_dir) / FILE)
+            memory.remember(train_dataloader)
+        if args.save_strategy != "no":
+            write(memory, Path(args.output_dir), args.should_save)
 
     def _saved(self, args: TrainingArguments, step: int) -> dict[str, Any]:
         """The state in the folder of the checkpoint that training goes on from; Trainer does not tell which it is."""
@@ -129,6 +124,14 @@ class OGDCallback(TrainerCallback):
                 "callback.restore(folder) with the folder that you gave to train(resume_from_checkpoint=folder)"
             )
         return state_files.read(folder / FILE)
+
+
+def write(memory: Memory, folder: Path, here: bool) -> None:
+    """Put the memory into a folder. Every rank must call it, since a sharded memory is of all; one of them writes."""
+    stored = memory.state_dict()
+    if here:
+        folder.mkdir(parents=True, exist_ok=True)
+        state_files.write(stored, folder / FILE)
 
 
 def next_tokens(z: Tensor, y: Tensor) -> Tensor:
@@ -144,21 +147,3 @@ def next_tokens(z: Tensor, y: Tensor) -> Tensor:
     counts = y != IGNORED
     f = z.log_softmax(-1).gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)  # (B, T − 1)
     return (f * counts).sum(1) / counts.sum(1).clamp(min=1)
-
-
-def logits(model: nn.Module, x: Mapping[str, Tensor]) -> Tensor:
-    """The logits of a model that takes its inputs by name."""
-    z: Tensor = model(**x).logits
-    return z
-
-
-def pairs(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """A loader whose batches are dictionaries with `labels`, as one of pairs (x, labels)."""
-    collate: Callable[[Any], Any] = loader.collate_fn
-
-    def pair(examples: Any) -> tuple[dict[str, Tensor], Tensor | None]:
-        batch = dict(collate(examples))
-        labels = batch.pop("labels", None)
-        return batch, labels
-
-    return DataLoader(loader.dataset, loader.batch_size or 8, collate_fn=pair)
