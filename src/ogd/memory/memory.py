@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ogd.memory import state
-from ogd.memory.algebra.projector import DIRECT, Projector, kept, projector_of
+from ogd.memory.algebra.projector import DIRECT, projector_of
 from ogd.memory.algebra.rows import within, without
 from ogd.memory.algebra.store import Store
 from ogd.memory.budget import Budget, BudgetExceeded
@@ -24,14 +24,14 @@ from ogd.memory.checks import (
 )
 from ogd.memory.gradients.explain import Explanation, explained
 from ogd.memory.gradients.gather import CHUNK_MOST, check_dtype, check_model
-from ogd.memory.gradients.remembering import seeded, task_rows
+from ogd.memory.gradients.remembering import seeded
 from ogd.memory.inputs.examples import Drawn
 from ogd.memory.inputs.outputs import Chosen, Logits, Outputs
+from ogd.memory.keeping import Keeping
 from ogd.memory.model.binding import Binding
 from ogd.memory.model.names import plain_names, unwrapped
 from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.statistics import Statistics
-from ogd.memory.protection.protecting import Protecting
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Drift, Stats, by_task
@@ -39,10 +39,10 @@ from ogd.memory.protection.watching import Watch
 from ogd.memory.protection.way import Keep
 from ogd.memory.ranks.alike import check_alike
 from ogd.memory.ranks.collective import together
-from ogd.memory.ranks.shared import common, remembered, sharded_store, whole_store
+from ogd.memory.ranks.shared import sharded_store, whole_store
 
 
-class Memory(Protecting):
+class Memory(Keeping):
     """Gradients of a model's outputs on finished tasks, and the protection of those outputs from training.
 
     Empty at first: it protects nothing until a task is remembered. From then on each step of a protected
@@ -335,44 +335,6 @@ class Memory(Protecting):
         """For copies and pickles, which protect no optimizer; what is pending is projected first."""
         self.settle()
         return {**vars(self), "_protections": []}
-
-    def _projectors(self) -> list[Projector]:
-        return [p.projector for p in self._protections if isinstance(p, Protection) and p.projector is not None]
-
-    def _shares_kept(self) -> tuple[float, ...]:
-        return tuple(kept(projector.last) for projector in self._projectors() if projector.last is not None)
-
-    def _replace(self, store: Store, *, bind: bool = True) -> None:
-        self.store = store
-        if bind:
-            self._binding.bind(store.shapes)
-        for protection in self._protections:
-            protection.forget()
-
-    def _keep(self, chosen: Chosen, params: Mapping[str, Tensor], examples: Drawn) -> None:
-        """Store a task, of which each rank differentiates its share."""
-        generator = examples.generator
-        if self._shared:
-            store = remembered(self.store, chosen, params, examples, self.chunk_size, self.dtype, self.sharded)
-            generator = common(generator)
-        else:
-            task = task_rows(chosen, params, examples, len(self), self.chunk_size, self.dtype)
-            store = task.added_to(self.store, params)
-        rows = store.tasks[-1]
-        store = within(self.budget, self.when_full, store, generator)
-        self._drift.remembered(self.store, store, self.parameters.named(), rows)
-        self._replace(store)
-
-    def _account(self) -> None:
-        """Follow what has become of the remembered parameters, or raise; see `Binding`."""
-        bound = self._binding.tensors
-        store = self._binding.accounted(self.store)
-        if self._binding.tensors is not bound:
-            self._watch.weights = {}  # both are counted from the new tensors
-            self._drift.begin(store, self.parameters.named())
-        if store is not self.store:
-            self.settle()
-            self._replace(store)
 
 
 KEEPING: dict[str, type[Memory]] = {"gradients": Memory}  # "examples": `rehearsal.memory`

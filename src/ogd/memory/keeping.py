@@ -1,0 +1,67 @@
+"""How a memory keeps gradients: another task's rows join the store, and what became of their parameters is followed."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ogd.memory.algebra.projector import Projector, kept
+from ogd.memory.algebra.rows import within
+from ogd.memory.algebra.store import Store
+from ogd.memory.budget import Budget
+from ogd.memory.gradients.remembering import task_rows
+from ogd.memory.inputs.examples import Drawn
+from ogd.memory.inputs.outputs import Chosen
+from ogd.memory.protection.protecting import Protecting
+from ogd.memory.protection.protection import Protection
+from ogd.memory.protection.stats import Drift
+from ogd.memory.ranks.shared import common, remembered
+
+
+class Keeping(Protecting):
+    """The part of `Memory` that fills and replaces its store."""
+
+    budget: Budget
+    when_full: str
+    chunk_size: int | None
+    dtype: torch.dtype | None
+    sharded: bool
+    _drift: Drift
+
+    def _projectors(self) -> list[Projector]:
+        return [p.projector for p in self._protections if isinstance(p, Protection) and p.projector is not None]
+
+    def _shares_kept(self) -> tuple[float, ...]:
+        return tuple(kept(projector.last) for projector in self._projectors() if projector.last is not None)
+
+    def _replace(self, store: Store, *, bind: bool = True) -> None:
+        self.store = store
+        if bind:
+            self._binding.bind(store.shapes)
+        for protection in self._protections:
+            protection.forget()
+
+    def _keep(self, chosen: Chosen, params: Mapping[str, Tensor], examples: Drawn) -> None:
+        """Store a task, of which each rank differentiates its share."""
+        generator = examples.generator
+        if self._shared:
+            store = remembered(self.store, chosen, params, examples, self.chunk_size, self.dtype, self.sharded)
+            generator = common(generator)
+        else:
+            task = task_rows(chosen, params, examples, len(self.store), self.chunk_size, self.dtype)
+            store = task.added_to(self.store, params)
+        rows = store.tasks[-1]
+        store = within(self.budget, self.when_full, store, generator)
+        self._drift.remembered(self.store, store, self.parameters.named(), rows)
+        self._replace(store)
+
+    def _account(self) -> None:
+        """Follow what has become of the remembered parameters, or raise; see `Binding`."""
+        bound = self._binding.tensors
+        store = self._binding.accounted(self.store)
+        if self._binding.tensors is not bound:
+            self._watch.weights = {}  # both are counted from the new tensors
+            self._drift.begin(store, self.parameters.named())
+        if store is not self.store:
+            self.settle()
+            self._replace(store)
