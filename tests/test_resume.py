@@ -1,15 +1,19 @@
 """kill -9 at any moment, the same command again: the same records as without a break."""
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from ogd import cli
+from ogd import cli, temporary
 from ogd.experiments import dispatch, plan, resolve
+from ogd.files import MACHINE
 from ogd.records.request import from_json
 from ogd.training import checkpoint
 from test_checkpoint import Killed
@@ -78,31 +82,50 @@ def test_two_processes_in_one_folder(small_folder, tmp_path, whole):
     assert not list(tmp_path.rglob("checkpoint-*"))
 
 
-def test_a_process_leaves_when_its_driver_is_killed(tmp_path):
-    alive, worker = tmp_path / "alive", tmp_path / "worker.py"
-    worker.write_text(
-        "import os, time; from pathlib import Path; from ogd.experiments import dispatch\n"
-        "dispatch._follow(os.getppid())\n"
-        f"while True: Path({str(alive)!r}).touch(); time.sleep(0.05)\n"
+def workers_of(driver):
+    """The processes of this driver's workers, by what they were started with."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if b"ogd.worker" in words and str(driver).encode() in words and b"Z" not in (folder / "stat").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize(("how", "delay"), [("KILL", 0.0), ("KILL", 0.3), ("KILL", 1.5), ("TERM", 0.3), ("TERM", 1.5)])
+def test_no_worker_outlives_its_driver(small_folder, tmp_path, how, delay):
+    """Also one that is killed while its workers start, `delay` seconds after the first was there."""
+    driver = subprocess.Popen(
+        command(small_folder, tmp_path, jobs=2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
-    script = f"import subprocess, sys; subprocess.run([sys.executable, {str(worker)!r}])"
-    driver = subprocess.Popen([sys.executable, "-c", script])
-    wait_for(alive.exists)
-    driver.kill()
-    driver.wait()
-    time.sleep(3 * dispatch.BEAT)
-    alive.unlink()
-    time.sleep(dispatch.BEAT)
-    assert not alive.exists()
+    wait_for(lambda: workers_of(driver.pid))
+    time.sleep(delay)
+    driver.send_signal(getattr(signal, f"SIG{how}"))
+    said = driver.communicate()[1].decode()
+    assert driver.returncode == (-signal.SIGKILL if how == "KILL" else 143), said
+    assert how == "KILL" or "run the same command again to resume" in said
+    wait_for(lambda: not workers_of(driver.pid), seconds=2)
 
 
+def test_folders_of_killed_processes_are_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(temporary.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for number in (gone.pid, os.getpid()):
+        (tmp_path / f"ogd-{MACHINE}-{number}-abc").mkdir()
+    temporary.sweep()
+    assert [path.name for path in tmp_path.iterdir()] == [f"ogd-{MACHINE}-{os.getpid()}-abc"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_killed_worker_costs_nothing_but_time(small_folder, tmp_path, whole):
-    psutil = pytest.importorskip("psutil", reason="psutil, which comes with Dask's extra, is not installed")
     process = subprocess.Popen(command(small_folder, tmp_path, jobs=2), stdout=subprocess.DEVNULL)
     wait_for(lambda: list(tmp_path.rglob("run-0.json")))
-    workers = [child for child in psutil.Process(process.pid).children() if "LokyProcess" in " ".join(child.cmdline())]
-    for worker in workers[:1]:
-        worker.kill()
+    for worker in workers_of(process.pid)[:1]:
+        os.kill(worker, signal.SIGKILL)
     assert process.wait() == 0
     assert records(tmp_path) == whole
 

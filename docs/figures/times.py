@@ -35,12 +35,11 @@ def seconds(command: str) -> float:
 
 
 def main() -> None:
-    import joblib
-
+    from ogd.experiments.processes import cores
     from ogd.files import write_text
     from ogd.records.record import environment
 
-    record = {"schema": 1, "cores": joblib.cpu_count(), "measured": [], "environment": environment()}
+    record = {"schema": 1, "cores": cores(), "measured": [], "environment": environment()}
     for command in COMMANDS:
         record["measured"].append({"command": command, "seconds": round(seconds(command), 1)})
         write_text(RECORD, json.dumps(record, indent=1) + "\n")

@@ -52,7 +52,7 @@ def sweep(folder: Path) -> None:
     """Remove the temporary files that killed processes left in a folder, another machine's after a day."""
     for path in folder.glob(".*"):
         named = re.fullmatch(r"\..+\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}", path.name)
-        if named and (_old(path) if named[1] != MACHINE else not _alive(int(named[2]))):
+        if named and (_old(path) if named[1] != MACHINE else not is_alive(int(named[2]))):
             path.unlink(missing_ok=True)
 
 
@@ -63,7 +63,8 @@ def _old(path: Path) -> bool:
         return False
 
 
-def _alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
+    """Whether a process of this machine exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,5 +1,5 @@
 """Files → arrays. Nothing is ever downloaded."""
 
-from ogd.data.dataset import Dataset, load, validation
+from ogd.data.dataset import Dataset, load, mapped, validation
 
-__all__ = ["Dataset", "load", "validation"]
+__all__ = ["Dataset", "load", "mapped", "validation"]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ogd.data import idx
 
 VARIABLE = "OGD_DATA"
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 MNIST = Path(__file__).parent / "mnist"
 MNIST_SHA256 = {
     "train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -43,9 +44,11 @@ class Dataset:
         return hash(self.sha256)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send MNIST, which every worker has, by its name, and any other data set as a whole."""
+        """Send MNIST, which every worker has, by its name, one in files by its folder, and others as a whole."""
         if (self.name, self.sha256) == ("mnist", _digest(MNIST_SHA256.values())):
             return _mnist, ()
+        if isinstance(self.train_images, np.memmap):
+            return _opened, (self.name, self.sha256, os.fspath(Path(str(self.train_images.filename)).parent))
         return Dataset, tuple(getattr(self, field.name) for field in fields(self))
 
     @property
@@ -93,6 +96,20 @@ def validation(dataset: Dataset, fraction: float = 1 / 6) -> Dataset:
         dataset.train_images[test],
         dataset.train_labels[test],
     )
+
+
+def mapped(dataset: Dataset, folder: Path) -> Dataset:
+    """The data set in files in a folder: processes of this machine that are given it read those."""
+    if (dataset.name, dataset.sha256) == ("mnist", _digest(MNIST_SHA256.values())):
+        return dataset
+    for part in ARRAYS:
+        np.save(folder / f"{part}.npy", getattr(dataset, part), allow_pickle=False)
+    return _opened(dataset.name, dataset.sha256, os.fspath(folder))
+
+
+def _opened(name: str, sha256: str, folder: str) -> Dataset:
+    arrays = [np.load(Path(folder) / f"{part}.npy", mmap_mode="r", allow_pickle=False) for part in ARRAYS]
+    return Dataset(name, sha256, *arrays)
 
 
 @cache

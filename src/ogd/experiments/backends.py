@@ -5,20 +5,18 @@ import logging
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import joblib
-
 from ogd.checks import check_name, check_whole
+from ogd.experiments import processes
 
 Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 
-PACKAGES = {"processes": "joblib", "dask": "distributed", "ray": "ray"}
+PACKAGES = {"dask": "distributed", "ray": "ray"}
 PATIENCE = 20.0  # seconds in which a cluster must answer, and between two looks at whether it has workers left
 
 
@@ -32,12 +30,12 @@ class Backend:
 
     def check(self) -> None:
         """Raise a ValueError for what cannot work, before any work is done."""
-        check_name("backend", self.name, PACKAGES)
+        check_name("backend", self.name, ["processes", *PACKAGES])
         check_whole(1, optional=("jobs",), jobs=self.jobs)
-        package = PACKAGES[self.name]
         if self.address is not None and self.name == "processes":
             raise ValueError("address: is for backend 'dask' or 'ray'; 'processes' are of this machine")
-        if importlib.util.find_spec(package) is None:
+        package = PACKAGES.get(self.name)
+        if package is not None and importlib.util.find_spec(package) is None:
             raise ValueError(f"backend: {self.name} needs the package {package}: pip install 'ogd[{self.name}]'")
 
     @contextmanager
@@ -53,16 +51,14 @@ class Backend:
 
 @contextmanager
 def _processes(_: str | None, jobs: int | None) -> Iterator[Stream]:
-    # a benchmark that a process keeps for its next unit looks like a leak to joblib, which then starts another process
-    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor")
-    yield _through_joblib(jobs or joblib.cpu_count())
+    yield processes.stream(jobs or processes.cores())
 
 
 @contextmanager
 def _dask(address: str | None, jobs: int | None) -> Iterator[Stream]:
     from distributed import Client
 
-    own: dict[str, Any] = {"n_workers": jobs or joblib.cpu_count(), "threads_per_worker": 1, "dashboard_address": None}
+    own: dict[str, Any] = {"n_workers": jobs or processes.cores(), "threads_per_worker": 1, "dashboard_address": None}
     try:
         client = Client(address, timeout=PATIENCE, **({} if address else own))
     except (OSError, ValueError) as error:
@@ -103,7 +99,7 @@ def _ray(address: str | None, jobs: int | None) -> Iterator[Stream]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would call home
     import ray
 
-    local: dict[str, Any] = {"num_cpus": jobs or joblib.cpu_count(), "include_dashboard": False}
+    local: dict[str, Any] = {"num_cpus": jobs or processes.cores(), "include_dashboard": False}
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **({} if address else local))
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -112,16 +108,6 @@ def _ray(address: str | None, jobs: int | None) -> Iterator[Stream]:
         yield _through_ray(jobs or int(ray.cluster_resources().get("CPU", 1)))
     finally:
         ray.shutdown()
-
-
-def _through_joblib(jobs: int) -> Stream:
-    def stream(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        parallel = joblib.Parallel(
-            n_jobs=min(jobs, len(calls)) or 1, return_as="generator_unordered", batch_size=1, pre_dispatch=jobs
-        )
-        yield from parallel(joblib.delayed(function)(*call) for call in calls)
-
-    return stream
 
 
 def _through_dask(client: Any, jobs: int) -> Stream:

@@ -1,24 +1,21 @@
 """Units → their answers: sent out to workers, with one display for all of them."""
 
 import contextlib
-import os
-import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ogd import catalogue
-from ogd.data import Dataset
+from ogd.data import Dataset, mapped
 from ogd.experiments import unit as units
 from ogd.experiments.backends import Backend, Stream
 from ogd.experiments.plan import Unit
 from ogd.plugins import load_plugin, loaded
 from ogd.progress import Display
 from ogd.records import RunRecord
+from ogd.temporary import own_folder
 from ogd.training import History
 
 BEAT = 0.5  # seconds between two signs of life of a process
@@ -51,11 +48,13 @@ def dispatch(
     out = out.resolve()  # a worker may have another working directory
     shared: dict[str, History | str] = {}
     with (
-        tempfile.TemporaryDirectory() as folder,
+        own_folder() as folder,
         backend.start() as stream,
-        _Watch([*firsts, *work], Path(folder)) as watch,
+        _Watch([*firsts, *work], folder) as watch,
     ):
-        calls = [(unit, dataset, out, watch.beacon(unit), os.getpid(), loaded()) for unit in firsts]
+        if backend.name == "processes":  # they share a disk, and read it by parts as they need it
+            dataset = mapped(dataset, folder)
+        calls = [(unit, dataset, out, watch.beacon(unit), loaded()) for unit in firsts]
         for unit, answer in _answers(stream, _carry_out, calls):
             watch.finished.add(unit.key)
             shared[unit.first_key] = answer
@@ -66,7 +65,7 @@ def dispatch(
                 watch.finished.add(unit.key)
                 yield unit, f"in the first task, which methods share: {first}"
             else:
-                able.append((unit, dataset, out, watch.beacon(unit), os.getpid(), loaded(), first))
+                able.append((unit, dataset, out, watch.beacon(unit), loaded(), first))
         for unit, answer in _answers(stream, _carry_out, able):
             watch.finished.add(unit.key)
             yield unit, answer
@@ -96,12 +95,10 @@ def _carry_out(
     dataset: Dataset,
     out: Path,
     beacon: Path,
-    driver: int,
     plugins: Sequence[str],
     first: History | None = None,
 ) -> tuple[Unit, list[RunRecord] | History | str]:
     try:
-        _follow(driver)
         _load(plugins, unit)
         report, kept = Beacon(beacon), _kept(out, beacon)
         if unit.part == "first":
@@ -123,20 +120,6 @@ def _load(plugins: Sequence[str], unit: Unit) -> None:
             f"workers do not know {' and '.join(unknown)}: register it in a file of its own, and load that file with "
             "ogd.load_plugin(path) or --plugin"
         )
-
-
-@cache  # once per process
-def _follow(driver: int) -> None:
-    """Exit when the driver is killed: nobody waits for the answer, and the checkpoints stay."""
-
-    def watch() -> None:
-        while os.getppid() == driver:
-            time.sleep(BEAT)
-        os._exit(1)
-
-    if os.getppid() == driver:
-        warnings.formatwarning = lambda message, *_: f"ogd: {message}\n"
-        threading.Thread(target=watch, daemon=True).start()
 
 
 def _kept(out: Path, beacon: Path) -> Path | None:
