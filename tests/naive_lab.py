@@ -44,7 +44,9 @@ class MTL(Naive):
 
 
 class Storing(Naive):
-    """Keeps examples, with the logits they had, and draws a batch of them per step."""
+    """Keeps examples, with the logits they had, and draws a batch of them per step, to use that of every k-th."""
+
+    every = 1
 
     def __init__(self, run, per_task=6, batch=4):
         super().__init__(run)
@@ -58,7 +60,10 @@ class Storing(Naive):
         return [self.memory[i] for i in index.tolist()]
 
     def gradient(self, module, g):
-        return self.changed(module, g, self.draw()) if self.memory else g
+        if not self.memory:
+            return g
+        batch = self.draw()
+        return g if self.step % self.every else self.changed(module, g, batch)
 
     def end_task(self, module, task):
         super().end_task(module, task)
@@ -75,16 +80,17 @@ class AGEM(Storing):
 
 
 class ER(Storing):
-    def __init__(self, run, per_task, replay_batch):
+    def __init__(self, run, per_task, replay_batch, replay_every=1):
         super().__init__(run, per_task, replay_batch)
+        self.every = replay_every
 
     def changed(self, module, g, batch):
-        return g + gradient(module, [one[:3] for one in batch])
+        return g + self.every * gradient(module, [one[:3] for one in batch])
 
 
 class DER(ER):
-    def __init__(self, run, per_task, replay_batch, alpha):
-        super().__init__(run, per_task, replay_batch)
+    def __init__(self, run, per_task, replay_batch, alpha, replay_every=1):
+        super().__init__(run, per_task, replay_batch, replay_every)
         self.alpha = alpha
 
     def changed(self, module, g, batch):
@@ -92,7 +98,7 @@ class DER(ER):
         for x, _, classes, z in batch:
             distance = distance + F.mse_loss(logits_of(module, x)[classes], z[classes]) / len(batch)
         pulled = torch.autograd.grad(self.alpha * distance, list(module.parameters()))
-        return super().changed(module, g, batch) + flat(pulled)
+        return super().changed(module, g, batch) + self.every * flat(pulled)
 
 
 class EWC(Naive):

@@ -43,6 +43,8 @@ CASES = [
     ("agem", methods.AGEM, {"per_task": 6, "reference_batch": 4}),
     ("er", methods.ER, {"per_task": 6, "replay_batch": 4}),
     ("der", methods.DER, {"per_task": 6, "replay_batch": 4, "alpha": 0.7}),
+    ("er", methods.ER, {"per_task": 6, "replay_batch": 4, "replay_every": 3}),
+    ("der", methods.DER, {"per_task": 6, "replay_batch": 4, "alpha": 0.7, "replay_every": 3}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
     *(

@@ -21,6 +21,9 @@ PROJECTION = Option(
 EVERY = Option("every", 1, "steps between two projections; more than 1 makes the projection explicit")
 REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step")
 REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step")
+REPLAY_EVERY = Option(
+    "replay_every", 1, "steps between two replays, each of which then weighs as much as so many", later=True
+)
 ALPHA = Option(
     "alpha",
     0.5,
@@ -56,6 +59,10 @@ def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
 
 def _after_the_first(weight: float) -> Weight:
     return lambda options, finished: weight if finished else 1.0
+
+
+def _replay(more: float) -> Weight:
+    return lambda options, finished: 1 + more / int(options["replay_every"]) if finished else 1.0
 
 
 def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
@@ -101,17 +108,17 @@ METHODS = {
         "ER",
         "each step also learns a batch of stored examples",
         "ogd.methods.er:ER",
-        (PER_TASK, REPLAY_BATCH),
+        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY),
         Look(SKY, "P", (0, (4, 1, 1, 1, 1, 1))),
-        _after_the_first(2.2),
+        _replay(1.2),
     ),
     "der": Method(
         "DER++",
         "ER, and the outputs on stored examples stay near what they were",
         "ogd.methods.der:DER",
-        (PER_TASK, REPLAY_BATCH, ALPHA),
+        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY),
         Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
-        _after_the_first(2.3),
+        _replay(1.3),
     ),
     "ewc": Method(
         "EWC",
