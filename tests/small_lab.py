@@ -20,8 +20,9 @@ def small_cnn():
 
 
 def stack(kind="mlp", runs=2, dtype=torch.float64):
-    if kind == "mlp":
-        return StackedMLP((30, 8, 6, 10), runs=runs, seed=0, dtype=dtype)
+    """An "mlp", one of "weights" alone, or a "cnn"."""
+    if kind != "cnn":
+        return StackedMLP((30, 8, 6, 10), runs=runs, seed=0, biases=kind == "mlp", dtype=dtype)
     return StackedModules.made(small_cnn, runs=runs, dtype=dtype)
 
 

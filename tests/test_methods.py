@@ -21,6 +21,8 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
 @pytest.mark.parametrize(("model", "method", "kind", "options"), [
     *(("mlp", *case) for case in CASES),
+    # without biases, mean logits depend on one another up to the cut-off of K's eigenvalues: rounding decides
+    *(("weights", *case) for case in CASES if case[2].get("outputs") != "mean"),
     *(("cnn", *case) for case in CASES if case[0] != "ogd"),
     *(("cnn", "ogd", methods.OGD, {"per_task": 10, "outputs": outputs}) for outputs in ("true", "mean", "all")),
 ])  # fmt: skip
