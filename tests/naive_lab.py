@@ -48,9 +48,10 @@ class Storing(Naive):
 
     every = 1
 
-    def __init__(self, run, per_task=6, batch=4):
+    def __init__(self, run, per_task=6, batch=4, in_total=0):
         super().__init__(run)
-        self.memory, self.step, self.per_task, self.batch = [], 0, per_task, batch
+        self.memory, self.step, self.batch = [], 0, batch
+        self.per_task, self.in_total, self.by_task = per_task, in_total, []
 
     def draw(self):
         purpose = f"reference/{self.tasks}/{self.step // buffer.BLOCK}"
@@ -67,12 +68,16 @@ class Storing(Naive):
 
     def end_task(self, module, task):
         super().end_task(module, task)
-        self.memory += [(*one, logits_of(module, one[0]).detach()) for one in self.kept(task, self.per_task)]
+        kept = self.kept(task, self.in_total or self.per_task)
+        self.by_task.append([(*one, logits_of(module, one[0]).detach()) for one in kept])
+        while self.in_total and sum(map(len, self.by_task)) > self.in_total:
+            max(reversed(self.by_task), key=len).pop()  # from the longest, of equals from the last
+        self.memory = [one for examples in self.by_task for one in examples]
 
 
 class AGEM(Storing):
-    def __init__(self, run, per_task, reference_batch):
-        super().__init__(run, per_task, reference_batch)
+    def __init__(self, run, reference_batch, per_task=6, in_total=0):
+        super().__init__(run, per_task, reference_batch, in_total)
 
     def changed(self, module, g, batch):
         r = gradient(module, [one[:3] for one in batch])
@@ -80,8 +85,8 @@ class AGEM(Storing):
 
 
 class ER(Storing):
-    def __init__(self, run, per_task, replay_batch, replay_every=1):
-        super().__init__(run, per_task, replay_batch)
+    def __init__(self, run, replay_batch, per_task=6, replay_every=1, in_total=0):
+        super().__init__(run, per_task, replay_batch, in_total)
         self.every = replay_every
 
     def changed(self, module, g, batch):
@@ -89,8 +94,8 @@ class ER(Storing):
 
 
 class DER(ER):
-    def __init__(self, run, per_task, replay_batch, alpha, replay_every=1):
-        super().__init__(run, per_task, replay_batch, replay_every)
+    def __init__(self, run, alpha, **options):
+        super().__init__(run, **options)
         self.alpha = alpha
 
     def changed(self, module, g, batch):

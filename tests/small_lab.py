@@ -45,7 +45,8 @@ CASES = [
     ("er", methods.ER, {"per_task": 6, "replay_batch": 4}),
     ("der", methods.DER, {"per_task": 6, "replay_batch": 4, "alpha": 0.7}),
     ("er", methods.ER, {"per_task": 6, "replay_batch": 4, "replay_every": 3}),
-    ("der", methods.DER, {"per_task": 6, "replay_batch": 4, "alpha": 0.7, "replay_every": 3}),
+    ("agem", methods.AGEM, {"in_total": 11, "reference_batch": 4}),
+    ("der", methods.DER, {"in_total": 11, "replay_batch": 4, "alpha": 0.7, "replay_every": 3}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
     *(

@@ -5,6 +5,13 @@ from collections.abc import Mapping
 from ogd.catalogue.entry import Look, Method, Option, Value, Weight
 
 PER_TASK = Option("per_task", 200, "gradients or examples to keep of each finished task", formerly="storage")
+IN_TOTAL = Option(
+    "in_total",
+    0,
+    "examples to keep of all finished tasks together, an equal share of each, in place of --per-task",
+    least=0,
+    later=True,
+)
 OUTPUTS = Option(
     "outputs",
     "true",
@@ -65,6 +72,12 @@ def _replay(more: float) -> Weight:
     return lambda options, finished: 1 + more / int(options["replay_every"]) if finished else 1.0
 
 
+def _one_limit(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    if options.get("in_total") and "per_task" in options:
+        raise ValueError("in_total: stands in place of per_task; give one of the two")
+    return {}
+
+
 def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
     """How OGD projects: implicitly wherever that is exact, which takes the perceptron, SGD and every step."""
     asked = {"every": options.get("every", EVERY.default), "optimizer": optimizer, "model": model}
@@ -100,25 +113,28 @@ METHODS = {
         "A-GEM",
         "the loss on a batch of stored examples must not grow",
         "ogd.methods.agem:AGEM",
-        (PER_TASK, REFERENCE_BATCH),
+        (PER_TASK, REFERENCE_BATCH, IN_TOTAL),
         Look(ORANGE, "^", (0, (5, 1))),
         _after_the_first(3.0),
+        rule=_one_limit,
     ),
     "er": Method(
         "ER",
         "each step also learns a batch of stored examples",
         "ogd.methods.er:ER",
-        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY),
+        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY, IN_TOTAL),
         Look(SKY, "P", (0, (4, 1, 1, 1, 1, 1))),
         _replay(1.2),
+        rule=_one_limit,
     ),
     "der": Method(
         "DER++",
         "ER, and the outputs on stored examples stay near what they were",
         "ogd.methods.der:DER",
-        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY),
+        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL),
         Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
         _replay(1.3),
+        rule=_one_limit,
     ),
     "ewc": Method(
         "EWC",

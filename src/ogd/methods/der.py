@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.catalogue.methods import ALPHA, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
+from ogd.catalogue.methods import ALPHA, IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
 from ogd.methods.buffer import Buffer, Stored
 from ogd.methods.er import ER
 from ogd.methods.per_run import of_stack, per_run
@@ -38,8 +38,9 @@ class DER(ER):
         replay_batch: int = REPLAY_BATCH.default,
         alpha: float | Sequence[float] = ALPHA.default,
         replay_every: int = REPLAY_EVERY.default,
+        in_total: int = IN_TOTAL.default,
     ) -> None:
-        super().__init__(per_task, replay_batch, replay_every)
+        super().__init__(per_task, replay_batch, replay_every, in_total)
         self.alpha = per_run(ALPHA, alpha)
 
     def __repr__(self) -> str:
@@ -47,7 +48,7 @@ class DER(ER):
 
     def begin(self, model: Stack, seed: int) -> None:
         self._alpha = of_stack(ALPHA, self.alpha, model)[:, None, None]
-        self.buffer = Buffer(self.per_task, self.replay_batch, outputs=True)
+        self.buffer = Buffer(self.per_task, self.replay_batch, in_total=self.in_total, outputs=True)
 
     def replayed(self, z: Tensor, batch: Stored) -> Tensor:
         return super().replayed(z, batch).add_(self._alpha * distance_gradient(z, batch))

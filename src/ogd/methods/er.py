@@ -11,7 +11,7 @@ k-th step and its part of the loss counts k times, so that on average it weighs 
 from torch import Tensor
 
 from ogd import catalogue
-from ogd.catalogue.methods import PER_TASK, REPLAY_BATCH, REPLAY_EVERY
+from ogd.catalogue.methods import IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
 from ogd.methods.buffer import Buffer, Stored
 from ogd.methods.finished import Finished
 from ogd.methods.method import Method
@@ -21,7 +21,7 @@ from ogd.models.stack import Stack
 
 
 class ER(Method):
-    """Keep `per_task` examples of each task; replay `replay_batch` of them at every `replay_every`-th step.
+    """Keep `per_task` examples of each task, or `in_total` of all; replay `replay_batch` every `replay_every` steps.
 
     Examples:
         >>> ER(per_task=100).replay_batch
@@ -35,12 +35,16 @@ class ER(Method):
         per_task: int = PER_TASK.default,
         replay_batch: int = REPLAY_BATCH.default,
         replay_every: int = REPLAY_EVERY.default,
+        in_total: int = IN_TOTAL.default,
     ) -> None:
-        catalogue.check_options("er", per_task=per_task, replay_batch=replay_batch, replay_every=replay_every)
-        self.per_task, self.replay_batch, self.replay_every = per_task, replay_batch, replay_every
+        catalogue.check_options(
+            "er", per_task=per_task, replay_batch=replay_batch, replay_every=replay_every, in_total=in_total
+        )
+        self.per_task, self.replay_batch = per_task, replay_batch
+        self.replay_every, self.in_total = replay_every, in_total
 
     def begin(self, model: Stack, seed: int) -> None:
-        self.buffer = Buffer(self.per_task, self.replay_batch)
+        self.buffer = Buffer(self.per_task, self.replay_batch, in_total=self.in_total)
 
     def end_task(self, finished: Finished) -> None:
         self.buffer.add(finished)
