@@ -156,7 +156,57 @@ class OGD(Naive):
         self.S = gram_schmidt(torch.cat(rows), self.S)
 
 
-METHODS = {"sgd": Naive, "mtl": MTL, "agem": AGEM, "er": ER, "der": DER, "ewc": EWC, "ogd": OGD}
+class GPM(Naive):
+    """A basis of each layer's inputs, one direction at a time: the one that is farthest from being in it."""
+
+    def __init__(self, run, threshold_input=0.95, threshold=0.99, threshold_growth=0.0, basis_examples=300):
+        super().__init__(run)
+        self.thresholds, self.growth, self.n, self.bases = (
+            (threshold_input, threshold),
+            threshold_growth,
+            basis_examples,
+            {},
+        )
+
+    def update(self, u):
+        for i, (start, stop, shape, biased) in enumerate(self.layout if self.bases else []):
+            part = u[start:stop]
+            W = part[: shape[0] * shape[1]].view(shape)
+            W = torch.cat([W, part[shape[0] * shape[1] :, None]], 1) if biased else W
+            for v in self.bases[i]:
+                W = W - torch.outer(W @ v, v)
+            rest = [W[:, :-1].flatten(), W[:, -1]] if biased else [W.flatten()]
+            u = torch.cat([u[:start], *rest, u[stop:]])
+        return u
+
+    def end_task(self, module, task):
+        super().end_task(module, task)
+        x = torch.stack([one[0].flatten() for one in self.kept(task, self.n)])
+        self.layout, start = [], 0
+        for i, layer in enumerate(layer for layer in module if isinstance(layer, nn.Linear)):
+            biased = layer.bias is not None
+            stop = start + layer.weight.numel() + biased * len(layer.weight)
+            self.layout.append((start, stop, layer.weight.shape, biased))
+            start = stop
+            A = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], 1) if biased else x
+            share = min(self.thresholds[min(i, 1)] + self.growth * (self.tasks - 1), 1)
+            self.bases[i] = self.grown(self.bases.get(i, []), A, share)
+            x = layer(x).relu().detach()
+
+    @staticmethod
+    def grown(basis, A, share):
+        def inside():
+            return sum(float((A @ v).square().sum()) for v in basis)
+
+        while inside() < share * float(A.square().sum()):
+            rest = A
+            for v in basis:
+                rest = rest - torch.outer(rest @ v, v)
+            basis = [*basis, torch.linalg.eigh(rest.T @ rest).eigenvectors[:, -1]]
+        return basis
+
+
+METHODS = {"sgd": Naive, "mtl": MTL, "agem": AGEM, "er": ER, "der": DER, "ewc": EWC, "ogd": OGD, "gpm": GPM}
 
 
 def example(task, i: int, run: int) -> Example:

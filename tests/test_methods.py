@@ -26,7 +26,7 @@ OPTIMIZERS = {
     *(("mlp", *case) for case in CASES),
     # without biases, mean logits depend on one another up to the cut-off of K's eigenvalues: rounding decides
     *(("weights", *case) for case in CASES if case[2].get("outputs") != "mean"),
-    *(("cnn", *case) for case in CASES if case[0] != "ogd"),
+    *(("cnn", *case) for case in CASES if case[0] not in ("ogd", "gpm")),
     *(("cnn", "ogd", methods.OGD, {"per_task": 10, "outputs": outputs}) for outputs in ("true", "mean", "all")),
 ])  # fmt: skip
 def test_the_loop_equals_a_naive_one(tiny, monkeypatch, name, model, method, kind, options, optimizer):
@@ -140,6 +140,9 @@ def test_a_shared_first_task_changes_nothing(tiny, name, _method, kind, options)
         (methods.OGD, {"outputs": "mean"}),
         (methods.OGD, {"outputs": "all"}),
         (methods.OGD, {"projection": "explicit", "every": 5}),
+        (methods.GPM, {"threshold_input": 0.99}),
+        (methods.GPM, {"threshold": 0.9}),
+        (methods.GPM, {"basis_examples": 20}),
         (methods.EWC, {"ewc_lambda": 2.0}),
         (methods.EWC, {"fisher_examples": 20}),
         (methods.EWC, {"fisher_labels": "sampled"}),
@@ -183,6 +186,8 @@ def test_mtl_sees_each_task_in_equal_shares_and_no_example_twice(tiny):
         (lambda: methods.DER(alpha=-1), "alpha: must be a number of at least 0"),
         (lambda: methods.DER(alpha="x"), "alpha: must be a number of at least 0"),
         (lambda: methods.AGEM(reference_batch=0), "reference_batch: must be"),
+        (lambda: methods.GPM(threshold=1.1), "threshold: is a share, at most 1, not 1.1"),
+        (lambda: methods.GPM(threshold_input=-0.1), "threshold_input: must be a number of at least 0"),
         (lambda: methods.EWC(-1.0), "ewc_lambda: must be a number of at least 0"),
         (lambda: methods.EWC(float("nan")), "ewc_lambda: must be a number of at least 0"),
         (lambda: methods.EWC(fisher_labels="foo"), "fisher_labels: there is no 'foo'"),

@@ -49,6 +49,10 @@ FISHER_EXAMPLES = Option("fisher_examples", 2000, "examples to take the Fisher i
 FISHER_LABELS = Option(
     "fisher_labels", "true", "its labels: the examples' own, or drawn by the model", ("true", "sampled")
 )
+THRESHOLD_INPUT = Option("threshold_input", 0.95, "share of the network's inputs that its first layer protects")
+THRESHOLD = Option("threshold", 0.99, "share of its inputs that every other layer protects")
+THRESHOLD_GROWTH = Option("threshold_growth", 0.0, "how much both shares grow with every task")
+BASIS_EXAMPLES = Option("basis_examples", 300, "examples to take the layers' inputs from")
 
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
@@ -70,6 +74,22 @@ def _after_the_first(weight: float) -> Weight:
 
 def _replay(more: float) -> Weight:
     return lambda options, finished: 1 + more / int(options["replay_every"]) if finished else 1.0
+
+
+def check_thresholds(given: Mapping[str, Value]) -> None:
+    """Raise a ValueError for a share above 1."""
+    for option in (THRESHOLD_INPUT, THRESHOLD):
+        if float(given.get(option.name, option.default)) > 1:
+            raise ValueError(f"{option.name}: is a share, at most 1, not {given[option.name]}")
+
+
+def _perceptron(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    check_thresholds(options)
+    if model != "mlp":
+        raise ValueError(
+            f"method: gpm knows the inputs of a perceptron's layers alone: it needs model mlp, not {model}"
+        )
+    return {}
 
 
 def _one_limit(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
@@ -143,6 +163,15 @@ METHODS = {
         (EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS),
         Look(GREEN, "D", (0, (3, 1, 1, 1))),
         _after_the_first(1.3),
+    ),
+    "gpm": Method(
+        "GPM",
+        "updates orthogonal to the directions in which each layer's inputs lie",
+        "ogd.methods.gpm:GPM",
+        (THRESHOLD_INPUT, THRESHOLD, THRESHOLD_GROWTH, BASIS_EXAMPLES),
+        Look("#8C564B", "x", (0, (2, 1, 1, 1))),
+        _after_the_first(2.5),
+        rule=_perceptron,
     ),
     "sgd": Method(
         "SGD",
