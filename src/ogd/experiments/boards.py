@@ -83,7 +83,7 @@ A = _board(
         *_quoted(SFSVI, {"S-FSVI": "95.76 ± 0.02", "S-FSVI without stored inputs": "84.06 ± 0.46"}),
     ),
     "784-100-100-10, Adam at 10⁻³, batches of 128, 10 epochs per task: main_permutedmnist.py of "
-    "github.com/team-approx-bayes/fromp. S-FSVI has the same tasks, network and batches, and a learning rate of its own. "
+    "github.com/team-approx-bayes/fromp. S-FSVI has the same tasks, network and batches, but its own learning rate. "
     "OGD projects every 50 steps.",
 )
 

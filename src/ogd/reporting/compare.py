@@ -119,6 +119,7 @@ def with_times(comparison: Comparison, ratios: Mapping[str, float]) -> Compariso
         return comparison
     known = {**ratios, YARDSTICK: 1.0}
     asides = [f"{known[row.speed]:.1f} ×" if row.speed in known else "–" for row in rows]
+    asides += ["–"] * len(comparison.experiment.references)
     lines = [replace(line, aside=aside) for line, aside in zip(comparison.lines, asides, strict=True)]
     return replace(comparison, lines=tuple(lines), aside="time of a step / SGD's")
 

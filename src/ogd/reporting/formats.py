@@ -122,7 +122,7 @@ def tidy(comparison: Comparison) -> str:
     heads = "row method column ours_mean ours_std runs runs_wanted paper_mean paper_std difference mark"
     writer.writerow(heads.split())
     for line in comparison.lines:
-        for entry, column in zip(line.entries, comparison.columns, strict=True):
+        for entry, column in zip(line.entries, comparison.columns, strict=not line.quoted):
             published = (entry.published.mean, entry.published.std) if entry.published else (math.nan, math.nan)
             numbers = [*map(_number, (entry.mean, entry.std)), len(entry.runs), entry.wanted, *map(_number, published)]
             mark = entry.mark.name if entry.mark else ""
