@@ -43,7 +43,8 @@ class RotatedRules(Rules):
 
     def resolve(self, tasks: int | None, dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
         angles = resolve_angles(tasks, given.get("angles"))
-        return super().resolve(None, dataset, given) | {"tasks": len(angles), "angles": angles}
+        further = {name: value for name, value in given.items() if name != "angles"}  # which may be below 0
+        return super().resolve(None, dataset, further) | {"tasks": len(angles), "angles": angles}
 
     def names(self, request: Request) -> tuple[str, ...]:
         return tuple(map(name, request.angles or ()))
