@@ -44,11 +44,14 @@ class MTL(Naive):
 
 
 class Storing(Naive):
-    """Keeps examples, with the logits they had, and draws a batch of them per step."""
+    """Keeps examples, with the logits they had, and draws a batch of them per step, to use that of every k-th."""
 
-    def __init__(self, run, per_task=6, batch=4):
+    every = 1
+
+    def __init__(self, run, per_task=6, batch=4, in_total=0):
         super().__init__(run)
-        self.memory, self.step, self.per_task, self.batch = [], 0, per_task, batch
+        self.memory, self.step, self.batch = [], 0, batch
+        self.per_task, self.in_total, self.by_task = per_task, in_total, []
 
     def draw(self):
         purpose = f"reference/{self.tasks}/{self.step // buffer.BLOCK}"
@@ -58,16 +61,23 @@ class Storing(Naive):
         return [self.memory[i] for i in index.tolist()]
 
     def gradient(self, module, g):
-        return self.changed(module, g, self.draw()) if self.memory else g
+        if not self.memory:
+            return g
+        batch = self.draw()
+        return g if self.step % self.every else self.changed(module, g, batch)
 
     def end_task(self, module, task):
         super().end_task(module, task)
-        self.memory += [(*one, logits_of(module, one[0]).detach()) for one in self.kept(task, self.per_task)]
+        kept = self.kept(task, self.in_total or self.per_task)
+        self.by_task.append([(*one, logits_of(module, one[0]).detach()) for one in kept])
+        while self.in_total and sum(map(len, self.by_task)) > self.in_total:
+            max(reversed(self.by_task), key=len).pop()  # from the longest, of equals from the last
+        self.memory = [one for examples in self.by_task for one in examples]
 
 
 class AGEM(Storing):
-    def __init__(self, run, per_task, reference_batch):
-        super().__init__(run, per_task, reference_batch)
+    def __init__(self, run, reference_batch, per_task=6, in_total=0):
+        super().__init__(run, per_task, reference_batch, in_total)
 
     def changed(self, module, g, batch):
         r = gradient(module, [one[:3] for one in batch])
@@ -75,16 +85,17 @@ class AGEM(Storing):
 
 
 class ER(Storing):
-    def __init__(self, run, per_task, replay_batch):
-        super().__init__(run, per_task, replay_batch)
+    def __init__(self, run, replay_batch, per_task=6, replay_every=1, in_total=0):
+        super().__init__(run, per_task, replay_batch, in_total)
+        self.every = replay_every
 
     def changed(self, module, g, batch):
-        return g + gradient(module, [one[:3] for one in batch])
+        return g + self.every * gradient(module, [one[:3] for one in batch])
 
 
 class DER(ER):
-    def __init__(self, run, per_task, replay_batch, alpha):
-        super().__init__(run, per_task, replay_batch)
+    def __init__(self, run, alpha, **options):
+        super().__init__(run, **options)
         self.alpha = alpha
 
     def changed(self, module, g, batch):
@@ -92,7 +103,7 @@ class DER(ER):
         for x, _, classes, z in batch:
             distance = distance + F.mse_loss(logits_of(module, x)[classes], z[classes]) / len(batch)
         pulled = torch.autograd.grad(self.alpha * distance, list(module.parameters()))
-        return super().changed(module, g, batch) + flat(pulled)
+        return super().changed(module, g, batch) + self.every * flat(pulled)
 
 
 class EWC(Naive):
@@ -145,7 +156,57 @@ class OGD(Naive):
         self.S = gram_schmidt(torch.cat(rows), self.S)
 
 
-METHODS = {"sgd": Naive, "mtl": MTL, "agem": AGEM, "er": ER, "der": DER, "ewc": EWC, "ogd": OGD}
+class GPM(Naive):
+    """A basis of each layer's inputs, one direction at a time: the one that is farthest from being in it."""
+
+    def __init__(self, run, threshold_input=0.95, threshold=0.99, threshold_growth=0.0, basis_examples=300):
+        super().__init__(run)
+        self.thresholds, self.growth, self.n, self.bases = (
+            (threshold_input, threshold),
+            threshold_growth,
+            basis_examples,
+            {},
+        )
+
+    def update(self, u):
+        for i, (start, stop, shape, biased) in enumerate(self.layout if self.bases else []):
+            part = u[start:stop]
+            W = part[: shape[0] * shape[1]].view(shape)
+            W = torch.cat([W, part[shape[0] * shape[1] :, None]], 1) if biased else W
+            for v in self.bases[i]:
+                W = W - torch.outer(W @ v, v)
+            rest = [W[:, :-1].flatten(), W[:, -1]] if biased else [W.flatten()]
+            u = torch.cat([u[:start], *rest, u[stop:]])
+        return u
+
+    def end_task(self, module, task):
+        super().end_task(module, task)
+        x = torch.stack([one[0].flatten() for one in self.kept(task, self.n)])
+        self.layout, start = [], 0
+        for i, layer in enumerate(layer for layer in module if isinstance(layer, nn.Linear)):
+            biased = layer.bias is not None
+            stop = start + layer.weight.numel() + biased * len(layer.weight)
+            self.layout.append((start, stop, layer.weight.shape, biased))
+            start = stop
+            A = torch.cat([x, torch.ones(len(x), 1, dtype=x.dtype)], 1) if biased else x
+            share = min(self.thresholds[min(i, 1)] + self.growth * (self.tasks - 1), 1)
+            self.bases[i] = self.grown(self.bases.get(i, []), A, share)
+            x = layer(x).relu().detach()
+
+    @staticmethod
+    def grown(basis, A, share):
+        def inside():
+            return sum(float((A @ v).square().sum()) for v in basis)
+
+        while inside() < share * float(A.square().sum()):
+            rest = A
+            for v in basis:
+                rest = rest - torch.outer(rest @ v, v)
+            basis = [*basis, torch.linalg.eigh(rest.T @ rest).eigenvectors[:, -1]]
+        return basis
+
+
+METHODS = {"sgd": Naive, "mtl": MTL, "agem": AGEM, "er": ER, "der": DER, "ewc": EWC, "ogd": OGD, "gpm": GPM}
 
 
 def example(task, i: int, run: int) -> Example:

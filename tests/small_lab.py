@@ -20,8 +20,9 @@ def small_cnn():
 
 
 def stack(kind="mlp", runs=2, dtype=torch.float64):
-    if kind == "mlp":
-        return StackedMLP((30, 8, 6, 10), runs=runs, seed=0, dtype=dtype)
+    """An "mlp", one of "weights" alone, or a "cnn"."""
+    if kind != "cnn":
+        return StackedMLP((30, 8, 6, 10), runs=runs, seed=0, biases=kind == "mlp", dtype=dtype)
     return StackedModules.made(small_cnn, runs=runs, dtype=dtype)
 
 
@@ -43,8 +44,13 @@ CASES = [
     ("agem", methods.AGEM, {"per_task": 6, "reference_batch": 4}),
     ("er", methods.ER, {"per_task": 6, "replay_batch": 4}),
     ("der", methods.DER, {"per_task": 6, "replay_batch": 4, "alpha": 0.7}),
+    ("er", methods.ER, {"per_task": 6, "replay_batch": 4, "replay_every": 3}),
+    ("agem", methods.AGEM, {"in_total": 11, "reference_batch": 4}),
+    ("der", methods.DER, {"in_total": 11, "replay_batch": 4, "alpha": 0.7, "replay_every": 3}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
+    ("gpm", methods.GPM, {"threshold_input": 0.9, "threshold": 0.95, "basis_examples": 20}),
+    ("gpm", methods.GPM, {"threshold_input": 0.8, "threshold": 0.9, "threshold_growth": 0.03, "basis_examples": 20}),
     *(
         ("ogd", methods.OGD, {"per_task": 30, "outputs": outputs, "projection": projection})
         for outputs in ("true", "mean", "all")

@@ -50,6 +50,22 @@ def test_draw_permutes_by_index(tiny):
             assert x[r, i].equal(task.train.x[index[r, i]].flatten()[columns[r]].view(1, 6, 5))
 
 
+@pytest.mark.parametrize(("name", "settings"), [("permuted", {}), ("rotated", {"angles": (90, 0)}), ("split", {})])
+def test_images_can_be_left_out_and_standardised(tiny, name, settings):
+    request = resolve(name, "sgd", tiny, scale="standard", left_out=20, **settings)
+    assert request.settings == {"scale": "standard", "left_out": 20}
+    assert resolve(name, "sgd", tiny, scale="unit", left_out=0, **settings).settings == {}
+    made, plain = unit.benchmark_of(request, tiny), unit.benchmark_of(resolve(name, "sgd", tiny, **settings), tiny)
+    assert tuple(len(task.train) for task in made.tasks) == rules.rules_of(name).sizes(request, tiny)
+    assert rules.rules_of(name).first(request) != rules.rules_of(name).first(resolve(name, "sgd", tiny, **settings))
+    kept = torch.from_numpy(tiny.train_images[20:] / 255)
+    for ours, all_of_it in zip(made.tasks, plain.tasks, strict=True):
+        expected = (all_of_it.test.x - kept.mean()) / kept.std()
+        torch.testing.assert_close(ours.test.x, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="left_out: 60 leaves none of the 60 training images"):
+        resolve(name, "sgd", tiny, left_out=60, **settings)
+
+
 def test_split_deals_out_the_classes(tiny):
     benchmark = benchmarks.split(partition="09/18/27/36/45", dataset=tiny)
     assert [task.classes for task in benchmark.tasks] == [(0, 9), (1, 8), (2, 7), (3, 6), (4, 5)]

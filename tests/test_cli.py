@@ -223,7 +223,10 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
     [
         (["run", "--benchmark", "rotatd"], "--benchmark: there is no 'rotatd'; did you mean 'rotated'?"),
         (["run", "--method", "sdg"], "--method: there is no 'sdg'; did you mean 'sgd'?"),
-        (["run", "--method", "xyz"], "--method: there is no 'xyz'; it is one of mtl, ogd, agem, er, der, ewc, sgd"),
+        (
+            ["run", "--method", "xyz"],
+            "--method: there is no 'xyz'; it is one of mtl, ogd, agem, er, der, ewc, gpm, sgd",
+        ),
         (["run", "--tasks", "0"], "--tasks: must be at least 1, not 0"),
         (["run", "--runs", "0"], "--runs: must be at least 1, not 0"),
         (["run", "--runs", "two"], "--runs: invalid int value: 'two'"),

@@ -27,9 +27,12 @@ def test_a_run_is_the_same_whoever_shares_the_stack():
         assert not a[0].equal(a[1])
 
 
+@pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize("sizes", [SIZES, (7, 3), (7, 5, 3), (7, 6, 5, 4, 3)])
-def test_stack_equals_single_modules(sizes):
-    stack = StackedMLP(sizes, runs=3, dtype=torch.float64)
+def test_stack_equals_single_modules(sizes, biases):
+    stack = StackedMLP(sizes, runs=3, biases=biases, dtype=torch.float64)
+    assert [name for name, _ in stack.module(0).named_parameters()] == list(stack.params)
+    assert StackedMLP.from_modules([stack.module(r) for r in range(3)]).params.keys() == stack.params.keys()
     x = torch.randn(3, 6, 7, dtype=torch.float64)
     expected = torch.stack([stack.module(r)(x[r]) for r in range(3)])
     torch.testing.assert_close(stack(x), expected)
@@ -38,9 +41,10 @@ def test_stack_equals_single_modules(sizes):
     torch.testing.assert_close(stack.logits(x[0])[1], stack.module(1)(x[0]))
 
 
+@pytest.mark.parametrize("biases", [True, False])
 @pytest.mark.parametrize("sizes", [SIZES, (7, 3)])
-def test_backward_by_hand_equals_autograd(sizes):
-    stack = StackedMLP(sizes, runs=3, dtype=torch.float64)
+def test_backward_by_hand_equals_autograd(sizes, biases):
+    stack = StackedMLP(sizes, runs=3, biases=biases, dtype=torch.float64)
     x, y = torch.randn(3, 6, 7, dtype=torch.float64), torch.randint(3, (3, 6))
     loss = F.cross_entropy(stack(x).flatten(0, 1), y.flatten(), reduction="sum") / 6
     loss.backward()
@@ -50,9 +54,9 @@ def test_backward_by_hand_equals_autograd(sizes):
         torch.testing.assert_close(g, w.grad)
 
 
-def stacks():
+def stacks(biases=True):
     """The same networks twice: by hand, and by torch.func."""
-    by_hand = StackedMLP(SIZES, runs=2, dtype=torch.float64)
+    by_hand = StackedMLP(SIZES, runs=2, biases=biases, dtype=torch.float64)
     return by_hand, StackedModules([by_hand.module(0), by_hand.module(1)])
 
 
@@ -63,8 +67,9 @@ def gradients(stack, seed):
     return stack.backward(tape, delta), stack.squares(tape, delta)
 
 
-def test_a_stack_of_modules_equals_the_stack_by_hand():
-    by_hand, modules = stacks()
+@pytest.mark.parametrize("biases", [True, False])
+def test_a_stack_of_modules_equals_the_stack_by_hand(biases):
+    by_hand, modules = stacks(biases)
     assert list(by_hand.params) == list(modules.params)
     x, columns = torch.randn(5, 7).double(), torch.stack([torch.randperm(7), torch.randperm(7)])
     torch.testing.assert_close(by_hand.logits(x), modules.logits(x))

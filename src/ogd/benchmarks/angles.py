@@ -43,10 +43,11 @@ class RotatedRules(Rules):
 
     def resolve(self, tasks: int | None, dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
         angles = resolve_angles(tasks, given.get("angles"))
-        return {"tasks": len(angles), "angles": angles}
+        further = {name: value for name, value in given.items() if name != "angles"}  # which may be below 0
+        return super().resolve(None, dataset, further) | {"tasks": len(angles), "angles": angles}
 
     def names(self, request: Request) -> tuple[str, ...]:
         return tuple(map(name, request.angles or ()))
 
     def first(self, request: Request) -> dict[str, Any]:
-        return {"angle": (request.angles or (None,))[0]}
+        return {"angle": (request.angles or (None,))[0], **request.settings}

@@ -46,13 +46,14 @@ class SplitRules(Rules):
     def resolve(self, tasks: int | None, dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
         (heads,) = (option.value(given.get("heads")) for option in self.settings if option.name == "heads")
         dealt = resolve_partition(tasks, given.get("partition"), heads, dataset.classes)
-        return {"tasks": len(dealt), "partition": dealt, "heads": heads}
+        further = {name: value for name, value in given.items() if name != "partition"}
+        return super().resolve(None, dataset, further) | {"tasks": len(dealt), "partition": dealt, "heads": heads}
 
     def names(self, request: Request) -> tuple[str, ...]:
         return tuple(name([part]) for part in request.partition or ())
 
     def sizes(self, request: Request, dataset: Dataset) -> tuple[int, ...]:
-        counts = np.bincount(dataset.train_labels)
+        counts = np.bincount(dataset.train_labels[request.settings.get("left_out", 0) :])
         return tuple(int(counts[list(part)].sum()) for part in request.partition or ())
 
 

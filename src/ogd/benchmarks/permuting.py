@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from ogd import data, seeds
+from ogd.benchmarks.images import images
 from ogd.benchmarks.rules import TASKS
-from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
+from ogd.benchmarks.task import Benchmark, Task
 from ogd.checks import check_whole
 
 
@@ -24,8 +25,18 @@ class PermutedTask(Task):
         return torch.stack([torch.randperm(d, generator=seeds.generator(self.seed, r, purpose)) for r in runs])
 
 
-def permuted(tasks: int = TASKS, *, seed: int = 0, dataset: data.Dataset | None = None) -> Benchmark:
+def permuted(
+    tasks: int = TASKS,
+    *,
+    seed: int = 0,
+    scale: str = "unit",
+    left_out: int = 0,
+    dataset: data.Dataset | None = None,
+) -> Benchmark:
     """Make Permuted MNIST: run r of task t sees x[:, π_rt], π_rt a permutation drawn from (seed, r, t).
+
+    `scale="standard"` gives the training pixels mean 0 and standard deviation 1; the first `left_out` training images
+    are not used.
 
     Examples:
         >>> permuted(tasks=3)
@@ -33,7 +44,6 @@ def permuted(tasks: int = TASKS, *, seed: int = 0, dataset: data.Dataset | None 
     """
     check_whole(1, tasks=tasks)
     dataset = dataset or data.load()
-    train = Examples(pixels(dataset.train_images), labels(dataset.train_labels))
-    test = Examples(pixels(dataset.test_images), labels(dataset.test_labels))
+    train, test = images(dataset, scale, left_out)
     made = [PermutedTask(f"task {t}", train, test, number=t, seed=seed) for t in range(1, tasks + 1)]
     return Benchmark("permuted", tuple(made), max(dataset.classes) + 1)

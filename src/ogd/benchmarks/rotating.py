@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -9,7 +10,8 @@ from torch.nn import functional as F
 
 from ogd import data
 from ogd.benchmarks.angles import name, resolve_angles
-from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
+from ogd.benchmarks.images import images
+from ogd.benchmarks.task import Benchmark, Task
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -35,9 +37,16 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
 
 
 def rotated(
-    tasks: int | None = None, *, angles: Sequence[float] | None = None, dataset: data.Dataset | None = None
+    tasks: int | None = None,
+    *,
+    angles: Sequence[float] | None = None,
+    scale: str = "unit",
+    left_out: int = 0,
+    dataset: data.Dataset | None = None,
 ) -> Benchmark:
     """Make Rotated MNIST: task t turns every image by `angles[t]` degrees (0, 10, 20, … if not given), once.
+
+    `scale` and `left_out` are those of `permuted`.
 
     Examples:
         >>> rotated(angles=[0, 45])
@@ -45,14 +54,5 @@ def rotated(
     """
     angles = resolve_angles(tasks, angles)
     dataset = dataset or data.load()
-    train, test = pixels(dataset.train_images), pixels(dataset.test_images)
-    y_train, y_test = labels(dataset.train_labels), labels(dataset.test_labels)
-    made = [
-        Task(
-            name(angle),
-            Examples(rotate(train, angle), y_train),
-            Examples(rotate(test, angle), y_test),
-        )
-        for angle in angles
-    ]
+    made = [Task(name(angle), *images(dataset, scale, left_out, partial(rotate, degrees=angle))) for angle in angles]
     return Benchmark("rotated", tuple(made), max(dataset.classes) + 1)

@@ -23,6 +23,7 @@ class Rules:
     def resolve(self, tasks: int | None, dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return `tasks` and all settings for what a user gave, or raise a ValueError that names the argument."""
         check_whole(1, optional=("tasks",), tasks=tasks)
+        check_left_out(given.get("left_out", 0), dataset)
         return {
             "tasks": tasks or TASKS,
             **{option.name: option.value(given.get(option.name)) for option in self.settings},
@@ -34,7 +35,7 @@ class Rules:
 
     def sizes(self, request: Request, dataset: Dataset) -> tuple[int, ...]:
         """Return how many training examples each task has."""
-        return (len(dataset.train_labels),) * request.tasks
+        return (len(dataset.train_labels) - request.settings.get("left_out", 0),) * request.tasks
 
     def first(self, request: Request) -> dict[str, Any]:
         """Return what the first task depends on: requests that agree in this can share its training."""
@@ -45,7 +46,15 @@ class PermutedRules(Rules):
     """Each task's permutations are drawn by its own number."""
 
     def first(self, request: Request) -> dict[str, Any]:
-        return {}
+        return request.settings
+
+
+def check_left_out(left_out: Any, dataset: Dataset) -> None:
+    """Raise a ValueError unless so many training images can be left out."""
+    check_whole(0, left_out=left_out)
+    n = len(dataset.train_labels)
+    if left_out >= n:
+        raise ValueError(f"left_out: {left_out:,} leaves none of the {n:,} training images")
 
 
 def rules_of(benchmark: str) -> Rules:

@@ -3,8 +3,9 @@
 import torch
 
 from ogd import data
+from ogd.benchmarks.images import images
 from ogd.benchmarks.partition import name, resolve_partition
-from ogd.benchmarks.task import Benchmark, Examples, Task, labels, pixels
+from ogd.benchmarks.task import Benchmark, Examples, Task
 from ogd.records.request import Partition
 
 
@@ -13,12 +14,15 @@ def split(
     *,
     partition: str | Partition | None = None,
     heads: str = "multi",
+    scale: str = "unit",
+    left_out: int = 0,
     dataset: data.Dataset | None = None,
 ) -> Benchmark:
     """Make Split MNIST: task t has the examples of its own classes only.
 
     With `heads="multi"` the softmax runs over the task's classes, which is one head per task; with `"single"` it
     runs over all of them. `partition` is written as `01/23/45/67/89` or `random:SEED`, or as tuples of classes.
+    `scale` and `left_out` are those of `permuted`.
 
     Examples:
         >>> split(partition="01/23/456789")
@@ -26,8 +30,7 @@ def split(
     """
     dataset = dataset or data.load()
     dealt = resolve_partition(tasks, partition, heads, dataset.classes)
-    train = Examples(pixels(dataset.train_images), labels(dataset.train_labels))
-    test = Examples(pixels(dataset.test_images), labels(dataset.test_labels))
+    train, test = images(dataset, scale, left_out)
     made = [
         Task(name([part]), _only(train, part), _only(test, part), part if heads == "multi" else None) for part in dealt
     ]

@@ -3,13 +3,25 @@
 from ogd.catalogue.entry import Benchmark, Option
 
 HEADS = ("multi", "single")
+SCALES = ("unit", "standard")
+IMAGES = (  # of every benchmark made from a data set's images
+    Option(
+        "scale",
+        "unit",
+        "pixels between 0 and 1, or standardised: those less the mean and over the standard deviation of training",
+        SCALES,
+        later=True,
+    ),
+    Option("left_out", 0, "training images to leave out, the first ones of the data set", least=0, later=True),
+)
 
 BENCHMARKS = {
     "permuted": Benchmark(
         "Permuted",
         "a fixed random order of the pixels per task",
         "ogd.benchmarks.permuting:permuted",
-        rules="ogd.benchmarks.rules:PermutedRules",
+        IMAGES,
+        "ogd.benchmarks.rules:PermutedRules",
     ),
     "rotated": Benchmark(
         "Rotated",
@@ -24,6 +36,7 @@ BENCHMARKS = {
                 several=True,
                 metavar="DEGREES",
             ),
+            *IMAGES,
         ),
         "ogd.benchmarks.angles:RotatedRules",
     ),
@@ -40,6 +53,7 @@ BENCHMARKS = {
                 metavar="CLASSES",
             ),
             Option("heads", "multi", "one head per task, or a single softmax over all classes", HEADS),
+            *IMAGES,
         ),
         "ogd.benchmarks.partition:SplitRules",
     ),

@@ -5,6 +5,13 @@ from collections.abc import Mapping
 from ogd.catalogue.entry import Look, Method, Option, Value, Weight
 
 PER_TASK = Option("per_task", 200, "gradients or examples to keep of each finished task", formerly="storage")
+IN_TOTAL = Option(
+    "in_total",
+    0,
+    "examples to keep of all finished tasks together, an equal share of each, in place of --per-task",
+    least=0,
+    later=True,
+)
 OUTPUTS = Option(
     "outputs",
     "true",
@@ -21,6 +28,9 @@ PROJECTION = Option(
 EVERY = Option("every", 1, "steps between two projections; more than 1 makes the projection explicit")
 REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step")
 REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step")
+REPLAY_EVERY = Option(
+    "replay_every", 1, "steps between two replays, each of which then weighs as much as so many", later=True
+)
 ALPHA = Option(
     "alpha",
     0.5,
@@ -39,6 +49,10 @@ FISHER_EXAMPLES = Option("fisher_examples", 2000, "examples to take the Fisher i
 FISHER_LABELS = Option(
     "fisher_labels", "true", "its labels: the examples' own, or drawn by the model", ("true", "sampled")
 )
+THRESHOLD_INPUT = Option("threshold_input", 0.95, "share of the network's inputs that its first layer protects")
+THRESHOLD = Option("threshold", 0.99, "share of its inputs that every other layer protects")
+THRESHOLD_GROWTH = Option("threshold_growth", 0.0, "how much both shares grow with every task")
+BASIS_EXAMPLES = Option("basis_examples", 300, "examples to take the layers' inputs from")
 
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
@@ -56,6 +70,32 @@ def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
 
 def _after_the_first(weight: float) -> Weight:
     return lambda options, finished: weight if finished else 1.0
+
+
+def _replay(more: float) -> Weight:
+    return lambda options, finished: 1 + more / int(options["replay_every"]) if finished else 1.0
+
+
+def check_thresholds(given: Mapping[str, Value]) -> None:
+    """Raise a ValueError for a share above 1."""
+    for option in (THRESHOLD_INPUT, THRESHOLD):
+        if float(given.get(option.name, option.default)) > 1:
+            raise ValueError(f"{option.name}: is a share, at most 1, not {given[option.name]}")
+
+
+def _perceptron(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    check_thresholds(options)
+    if model != "mlp":
+        raise ValueError(
+            f"method: gpm knows the inputs of a perceptron's layers alone: it needs model mlp, not {model}"
+        )
+    return {}
+
+
+def _one_limit(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    if options.get("in_total") and "per_task" in options:
+        raise ValueError("in_total: stands in place of per_task; give one of the two")
+    return {}
 
 
 def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
@@ -93,25 +133,28 @@ METHODS = {
         "A-GEM",
         "the loss on a batch of stored examples must not grow",
         "ogd.methods.agem:AGEM",
-        (PER_TASK, REFERENCE_BATCH),
+        (PER_TASK, REFERENCE_BATCH, IN_TOTAL),
         Look(ORANGE, "^", (0, (5, 1))),
         _after_the_first(3.0),
+        rule=_one_limit,
     ),
     "er": Method(
         "ER",
         "each step also learns a batch of stored examples",
         "ogd.methods.er:ER",
-        (PER_TASK, REPLAY_BATCH),
+        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY, IN_TOTAL),
         Look(SKY, "P", (0, (4, 1, 1, 1, 1, 1))),
-        _after_the_first(2.2),
+        _replay(1.2),
+        rule=_one_limit,
     ),
     "der": Method(
         "DER++",
         "ER, and the outputs on stored examples stay near what they were",
         "ogd.methods.der:DER",
-        (PER_TASK, REPLAY_BATCH, ALPHA),
+        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL),
         Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
-        _after_the_first(2.3),
+        _replay(1.3),
+        rule=_one_limit,
     ),
     "ewc": Method(
         "EWC",
@@ -120,6 +163,15 @@ METHODS = {
         (EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS),
         Look(GREEN, "D", (0, (3, 1, 1, 1))),
         _after_the_first(1.3),
+    ),
+    "gpm": Method(
+        "GPM",
+        "updates orthogonal to the directions in which each layer's inputs lie",
+        "ogd.methods.gpm:GPM",
+        (THRESHOLD_INPUT, THRESHOLD, THRESHOLD_GROWTH, BASIS_EXAMPLES),
+        Look("#8C564B", "x", (0, (2, 1, 1, 1))),
+        _after_the_first(2.5),
+        rule=_perceptron,
     ),
     "sgd": Method(
         "SGD",

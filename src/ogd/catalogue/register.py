@@ -18,9 +18,9 @@ PALETTE = (
     Look("#DDCC77", "8", (0, (2, 2))), Look("#661100", "H", (0, (6, 2, 1, 2))),
 )  # fmt: skip
 RESERVED = (  # names that a request or the command line has for something else
-    "address", "backend", "batch_size", "benchmark", "command", "curve_every", "data", "data_sha256", "dataset",
-    "epochs", "grid", "help", "hidden", "init", "jobs", "json", "lr", "markdown", "method", "model", "momentum",
-    "optimizer", "options", "out", "plugin", "resumes", "runs", "seed", "settings", "tasks",
+    "address", "backend", "batch_size", "benchmark", "biases", "command", "curve_every", "data", "data_sha256",
+    "dataset", "epochs", "grid", "help", "hidden", "init", "jobs", "json", "lr", "markdown", "method", "model",
+    "momentum", "optimizer", "options", "out", "plugin", "resumes", "runs", "seed", "settings", "tasks",
 )  # fmt: skip
 
 

@@ -77,6 +77,8 @@ def add_tune(sub: ArgumentParser) -> None:
     sub.add_argument("method", metavar="METHOD", choices=list(options), help=f"whose option to choose: {owners}")
     add_benchmark(sub)
     add_schedule(sub, runs=2)
+    taken = {name: tuple(one for one in METHODS[name].options if one is not option) for name, option in options.items()}
+    add_options(sub.add_argument_group("other options of the methods"), _owners(taken))
     values = "; ".join(f"{name}: {' '.join(map(str, option.grid))}" for name, option in options.items())
     sub.add_argument("--grid", type=float, nargs="+", metavar="X", help=f"values to try (default: {values})")
     sub.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the record")
@@ -123,6 +125,7 @@ def add_schedule(sub: ArgumentParser, runs: int) -> _ArgumentGroup:
     group.add_argument(
         "--init", metavar="NAME", default=DEFAULT_INIT, help=f"initial weights: one of {', '.join(INITS)}"
     )
+    group.add_argument("--no-biases", dest="biases", action="store_false", help="layers of weights alone")
     add_seed(group)
     return group
 

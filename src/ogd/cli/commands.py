@@ -50,7 +50,7 @@ def own_options(options: Namespace, methods: Sequence[str]) -> dict[str, dict[st
     """Give each method its own options; one that none of them takes is an error."""
     given: dict[str, dict[str, Any]] = {method: {} for method in methods}
     for name, takers in method_options().items():
-        value = getattr(options, name)
+        value = getattr(options, name, None)
         if value is not None and not set(takers) & set(methods):
             raise ValueError(f"{name}: is for {' and '.join(takers)}, not for {' and '.join(methods)}")
         for method in set(takers) & set(methods):
@@ -117,7 +117,8 @@ def tune(options: Namespace) -> None:
     grid = checked_grid(option, options.grid or option.grid)
     dataset = load(options.data)
     held_out = validation(dataset)
-    request = resolve(options.benchmark, options.method, dataset, **settings(options))
+    (own,) = own_options(options, [options.method]).values()
+    request = resolve(options.benchmark, options.method, dataset, **settings(options), **own)
     runner.check([request], options.runs, held_out)
     runner.check_writable([options.out])
     from ogd.experiments.tune import tune

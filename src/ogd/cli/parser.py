@@ -57,7 +57,7 @@ class Help(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
-        if not action.option_strings or default in (None, [], argparse.SUPPRESS) or default is False:
+        if not action.option_strings or default in (None, [], argparse.SUPPRESS) or isinstance(default, bool):
             return action.help
         return f"{action.help} (default: {' '.join(map(str, default)) if isinstance(default, list) else default})"
 

@@ -1,12 +1,13 @@
-"""The paper and what it leaves open as data, and what runs it."""
+"""The paper, what it leaves open and public leaderboards as data, and what runs them."""
 
 from ogd.experiments.beyond import BEYOND
-from ogd.experiments.experiment import Cell, Drawing, Experiment, Row, quick
+from ogd.experiments.boards import BOARDS
+from ogd.experiments.experiment import Cell, Drawing, Experiment, Reference, Row, quick
 from ogd.experiments.paper import PAPER
 from ogd.experiments.registry import EXPERIMENTS, register
 from ogd.experiments.resolve import resolve
 
-for _experiment in (*PAPER, *BEYOND):
+for _experiment in (*PAPER, *BEYOND, *BOARDS):
     register(_experiment)
 
-__all__ = ["EXPERIMENTS", "Cell", "Drawing", "Experiment", "Row", "quick", "register", "resolve"]
+__all__ = ["EXPERIMENTS", "Cell", "Drawing", "Experiment", "Reference", "Row", "quick", "register", "resolve"]

@@ -38,6 +38,18 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Reference:
+    """A line that others published: a cell per column as it was printed there, and where each number was read.
+
+    A cell is `94.8` or `95.76 ± 0.02`, and empty where there is none.
+    """
+
+    label: str
+    cells: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True)
 class Drawing:
     """How a figure is drawn.
 
@@ -73,7 +85,8 @@ class Experiment:
 
     A cell is, by `value`: "final", the accuracy on each task after the last; "first", that on the first task alone;
     "average", its mean over tasks; "agreement", how the published cells of another table came out: `parts` has a line
-    per table, which is a version of it per column. `note` tells a reader what title and columns do not.
+    per table, which is a version of it per column. `note` tells a reader what title and columns do not. `references`
+    are lines of others, which stand beside ours and judge nothing.
     """
 
     name: str
@@ -87,6 +100,9 @@ class Experiment:
     note: str = ""
     profile: str = "the paper's scale"
     parts: tuple[tuple["Experiment", ...], ...] = ()
+    references: tuple[Reference, ...] = ()
+    digits: int = 1  # after the point
+    named: bool = False  # run where it is named, not as one of all
 
     def __post_init__(self) -> None:
         check_name("value", self.value, VALUES)
@@ -95,6 +111,9 @@ class Experiment:
         for versions in self.parts:
             if len(versions) != len(self.columns):
                 raise ValueError(f"parts: {versions[0].name!r} has {len(versions)} versions, not {len(self.columns)}")
+        for line in self.references:
+            if len(line.cells) != len(self.columns) or not line.source:
+                raise ValueError(f"references: {line.label!r} needs {len(self.columns)} cells and a source")
         for row in self.rows:
             check_name("method", row.method, METHODS)
             wanted = 1 if self.value == "final" else len(self.columns)
@@ -142,13 +161,19 @@ def quick(experiment: Experiment) -> Experiment:
     epochs = [setting.get("epochs", Schedule.epochs) for row in experiment.rows for setting in row.settings]
     factor = 5 if max(epochs) <= Schedule.epochs else 10
     rows = [replace(row, settings=tuple(_faster(s, factor) for s in row.settings)) for row in experiment.rows]
-    columns = experiment.columns
+    columns, references = experiment.columns, experiment.references
     if experiment.value != "final":  # a column is a setting
         stable = [all(_stable(row.settings[i]) for row in rows) for i in range(len(columns))]
-        rows = [_chosen(row, stable) for row in rows]
-        columns = tuple(compress(columns, stable))
+        if any(stable):
+            rows = [_chosen(row, stable) for row in rows]
+            columns = tuple(compress(columns, stable))
+            references = tuple(replace(one, cells=tuple(compress(one.cells, stable))) for one in references)
     profile = f"quick profile: 1/{factor} of the epochs at {factor} × the lr"
-    return replace(experiment, columns=columns, rows=tuple(rows), runs=2, profile=profile)
+    if max(epochs) == 1:
+        profile = "quick profile: fewer runs"
+    elif all(setting.get("optimizer") == "adam" for row in rows for setting in row.settings):
+        profile = f"quick profile: 1/{factor} of the epochs"
+    return replace(experiment, columns=columns, rows=tuple(rows), runs=2, profile=profile, references=references)
 
 
 def _check_drawn(experiment: Experiment, drawing: Drawing) -> None:
@@ -166,10 +191,10 @@ def _check_drawn(experiment: Experiment, drawing: Drawing) -> None:
 
 
 def _faster(setting: Setting, factor: int) -> Setting:
-    """Keep lr × epochs, with the epochs divided by `factor` as far as they can be."""
-    epochs = setting.get("epochs", Schedule.epochs)
+    """Keep lr × epochs, with the epochs divided by `factor` as far as they can be; Adam's lr stays."""
+    epochs, lr = setting.get("epochs", Schedule.epochs), setting.get("lr", Schedule.lr)
     fewer = max(epochs // factor, 1)
-    return {**setting, "epochs": fewer, "lr": setting.get("lr", Schedule.lr) * (epochs / fewer)}
+    return {**setting, "epochs": fewer, "lr": lr * (1 if setting.get("optimizer") == "adam" else epochs / fewer)}
 
 
 def _stable(setting: Setting) -> bool:

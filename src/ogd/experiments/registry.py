@@ -3,7 +3,7 @@
 from ogd.experiments.experiment import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {}
-ALL = "all"  # on the command line: every experiment but those made of others
+ALL = "all"  # on the command line: every experiment but those that must be named
 
 
 def register(experiment: Experiment) -> Experiment:

@@ -15,12 +15,12 @@ from ogd.experiments.registry import ALL, EXPERIMENTS
 def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Experiment]:
     """Return the experiments of these names, with so many runs unless `runs` is None.
 
-    `all` is every one but those that run whole tables again with something changed, which must be named.
+    `all` is every one but those that must be named: leaderboards, and what runs whole tables again.
     """
     for name in names:
         check_name("names", name, [*EXPERIMENTS, ALL])
     check_whole(1, optional=("runs",), runs=runs)
-    every = [name for name, experiment in EXPERIMENTS.items() if not experiment.parts]
+    every = [name for name, experiment in EXPERIMENTS.items() if not (experiment.parts or experiment.named)]
     wanted = dict.fromkeys([*names, *every] if ALL in names else names)
     wanted.pop(ALL, None)
     chosen = [quick(EXPERIMENTS[name]) if quickly else EXPERIMENTS[name] for name in wanted]

@@ -22,6 +22,7 @@ def resolve(
     model: str = catalogue.DEFAULT_MODEL,
     hidden: Sequence[int] | None = None,
     init: str = catalogue.DEFAULT_INIT,
+    biases: bool = True,
     epochs: int = Schedule.epochs,
     batch_size: int = Schedule.batch_size,
     lr: float = Schedule.lr,
@@ -44,6 +45,8 @@ def resolve(
     check_name("method", method, catalogue.METHODS)
     check_name("model", model, HIDDEN)
     check_name("init", init, catalogue.INITS)
+    if not isinstance(biases, bool):
+        raise ValueError(f"biases: must be True or False, not {biases!r}")
     schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, seed, curve_every)
     settings, options = _shared_out(benchmark, method, own)
     return Request(
@@ -55,7 +58,8 @@ def resolve(
         data_sha256=dataset.sha256,
         init=init,
         model=model,
-        **_placed(rules_of(benchmark).resolve(tasks, dataset, settings)),
+        biases=biases,
+        **_placed(benchmark, rules_of(benchmark).resolve(tasks, dataset, settings)),
         **{**asdict(schedule), "lr": float(lr), "momentum": float(momentum)},
     )
 
@@ -100,11 +104,19 @@ def _shared_out(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[di
     )
 
 
-def _placed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Our own benchmarks' settings are fields of a request, and those of any other go into one field together."""
+def _placed(benchmark: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The first settings of our own benchmarks are fields of a request, and all others go into one field together.
+
+    There, what is younger than a benchmark's first records is left out where it is at its default.
+    """
     ours = dict.fromkeys(("tasks", "angles", "partition", "heads"))
+    usual = {option.name: option.default for option in catalogue.BENCHMARKS[benchmark].settings if option.later}
     return {
         **ours,
         **{name: value for name, value in settings.items() if name in ours},
-        "settings": {name: value for name, value in settings.items() if name not in ours},
+        "settings": {
+            name: value
+            for name, value in settings.items()
+            if name not in ours and (name not in usual or value != usual[name])
+        },
     }

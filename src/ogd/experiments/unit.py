@@ -50,7 +50,8 @@ def train_first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None
 
 def stack_of(request: Request, benchmark: Benchmark, runs: Sequence[int]) -> Stack:
     """Make the stack that a request names, for some of its runs."""
-    return build(request.model, benchmark, hidden=request.hidden, runs=runs, seed=request.seed, init=request.init)
+    said = {name: getattr(request, name) for name in ("hidden", "seed", "init", "biases")}
+    return build(request.model, benchmark, runs=runs, **said)
 
 
 def _checkpoint(unit: Unit, out: Path | None) -> Checkpoint | None:

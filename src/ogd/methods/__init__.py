@@ -10,6 +10,7 @@ from ogd.methods.der import DER
 from ogd.methods.er import ER
 from ogd.methods.ewc import EWC
 from ogd.methods.finished import Finished
+from ogd.methods.gpm import GPM
 from ogd.methods.method import Method
 from ogd.methods.mtl import MTL
 from ogd.methods.ogd import OGD
@@ -20,6 +21,7 @@ __all__ = [
     "DER",
     "ER",
     "EWC",
+    "GPM",
     "MTL",
     "OGD",
     "SGD",

@@ -10,7 +10,7 @@ so that the loss on the memory does not grow to first order.
 import torch
 
 from ogd import catalogue
-from ogd.catalogue.methods import PER_TASK, REFERENCE_BATCH
+from ogd.catalogue.methods import IN_TOTAL, PER_TASK, REFERENCE_BATCH
 from ogd.methods.buffer import Buffer
 from ogd.methods.finished import Finished
 from ogd.methods.method import Method
@@ -19,7 +19,7 @@ from ogd.models.stack import Stack
 
 
 class AGEM(Method):
-    """Keep `per_task` examples of each task; draw `reference_batch` of them per step.
+    """Keep `per_task` examples of each task, or `in_total` of all; draw `reference_batch` of them per step.
 
     Examples:
         >>> AGEM(per_task=100).per_task
@@ -28,12 +28,17 @@ class AGEM(Method):
 
     name = "agem"
 
-    def __init__(self, per_task: int = PER_TASK.default, reference_batch: int = REFERENCE_BATCH.default) -> None:
-        catalogue.check_options("agem", per_task=per_task, reference_batch=reference_batch)
-        self.per_task, self.reference_batch = per_task, reference_batch
+    def __init__(
+        self,
+        per_task: int = PER_TASK.default,
+        reference_batch: int = REFERENCE_BATCH.default,
+        in_total: int = IN_TOTAL.default,
+    ) -> None:
+        catalogue.check_options("agem", per_task=per_task, reference_batch=reference_batch, in_total=in_total)
+        self.per_task, self.reference_batch, self.in_total = per_task, reference_batch, in_total
 
     def begin(self, model: Stack, seed: int) -> None:
-        self.buffer = Buffer(self.per_task, self.reference_batch)
+        self.buffer = Buffer(self.per_task, self.reference_batch, in_total=self.in_total)
 
     def end_task(self, finished: Finished) -> None:
         self.buffer.add(finished)

@@ -1,6 +1,6 @@
 """Examples of finished tasks that a method draws batches from: the one buffer of A-GEM, ER and DER++."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,16 +27,19 @@ class Stored(Batch):
 class Buffer:
     """Keeps `per_task` examples of every finished task and draws `batch` of them per step, with replacement.
 
-    What is drawn depends on the seed, the run, the task and the step alone, so that a killed training goes on alike.
+    With `in_total`, it keeps so many of all tasks together instead: each has an equal share, which shrinks as tasks
+    are added. What is drawn depends on the seed, the run, the task and the step alone, so that a killed training goes
+    on alike.
 
     Examples:
         >>> bool(Buffer(per_task=200, batch=10))
         False
     """
 
-    def __init__(self, per_task: int, batch: int, *, outputs: bool = False) -> None:
-        self.per_task, self.batch, self.outputs = per_task, batch, outputs
+    def __init__(self, per_task: int, batch: int, *, in_total: int = 0, outputs: bool = False) -> None:
+        self.per_task, self.in_total, self.batch, self.outputs = per_task, in_total, batch, outputs
         self.stored: Stored | None = None
+        self.counts: list[int] = []  # examples of each task
         self.tasks, self.began, self.seed = 0, 0, 0
         self.runs: tuple[int, ...] = ()
         self._block = -1
@@ -47,14 +50,21 @@ class Buffer:
 
     def add(self, finished: Finished) -> None:
         """Store examples of a finished task, each with its own task's head, and the present logits where wanted."""
-        kept = finished.draw(self.per_task)
+        shares = [self.per_task] * finished.number
+        if self.in_total:
+            shares = equal_shares(self.in_total, finished.number)
+        kept = finished.draw(shares[-1])
         head = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
         z = finished.model.passing(kept.x)[1] if self.outputs else None
         new = Stored(kept.x, kept.target, head.expand_as(kept.target), z)
         if self.stored is None:
             self.stored, self.began = new, finished.step
         else:
-            self.stored = self.stored.each(lambda old, name: torch.cat([old, getattr(new, name)], 1))
+            old, counts = self.stored, self.counts
+            self.counts = [min(pair) for pair in zip(counts, shares[:-1], strict=True)]
+            rows = _first_of_each(counts, self.counts)
+            self.stored = old.each(lambda t, name: torch.cat([t[:, rows], getattr(new, name)], 1))
+        self.counts.append(new.x.shape[1])
         self.tasks, self.seed, self.runs = finished.number, finished.seed, finished.model.runs
         self._block = -1  # what was drawn from a smaller buffer is out of date
 
@@ -70,3 +80,21 @@ class Buffer:
         index = self._index[:, at]  # (R, B)
         rows = torch.arange(len(index))[:, None]
         return self.stored.each(lambda t, _: t[rows, index])
+
+
+def equal_shares(total: int, tasks: int) -> list[int]:
+    """Share a buffer out among tasks; what is left over goes to the first ones, one each.
+
+    Examples:
+        >>> equal_shares(500, 3)
+        [167, 167, 166]
+    """
+    if total < tasks:
+        raise ValueError(f"in_total: {total} examples cannot be shared by {tasks} tasks")
+    return [total // tasks + (t < total % tasks) for t in range(tasks)]
+
+
+def _first_of_each(counts: Sequence[int], kept: Sequence[int]) -> Tensor:
+    """Return which rows are the first `kept` of each task: they were drawn in random order, so any are as good."""
+    starts = [sum(counts[:t]) for t in range(len(counts))]
+    return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, kept, strict=True)])

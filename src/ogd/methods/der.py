@@ -5,7 +5,7 @@ a batch B' of them, and minimises
 
     L = cross-entropy(B) + cross-entropy(B') + α · mean_{B'} (1/C) Σ_c (z_c − z*_c)²,
 
-the last sum over the C logits of each example's own head.
+the last sum over the C logits of each example's own head. `replay_every` is ER's.
 """
 
 from collections.abc import Sequence
@@ -13,19 +13,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd import catalogue
-from ogd.catalogue.methods import ALPHA, PER_TASK, REPLAY_BATCH
+from ogd.catalogue.methods import ALPHA, IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
 from ogd.methods.buffer import Buffer, Stored
-from ogd.methods.finished import Finished
-from ogd.methods.method import Method
+from ogd.methods.er import ER
 from ogd.methods.per_run import of_stack, per_run
-from ogd.models.gradient import Gradient
-from ogd.models.loss import loss_gradient
 from ogd.models.stack import Stack
 
 
-class DER(Method):
-    """Keep `per_task` examples of each task with their logits; replay `replay_batch` of them per step.
+class DER(ER):
+    """ER that keeps the logits of its examples, too, and stays near them.
 
     α is one number, or one per run.
 
@@ -41,9 +37,10 @@ class DER(Method):
         per_task: int = PER_TASK.default,
         replay_batch: int = REPLAY_BATCH.default,
         alpha: float | Sequence[float] = ALPHA.default,
+        replay_every: int = REPLAY_EVERY.default,
+        in_total: int = IN_TOTAL.default,
     ) -> None:
-        catalogue.check_options("der", per_task=per_task, replay_batch=replay_batch)
-        self.per_task, self.replay_batch = per_task, replay_batch
+        super().__init__(per_task, replay_batch, replay_every, in_total)
         self.alpha = per_run(ALPHA, alpha)
 
     def __repr__(self) -> str:
@@ -51,18 +48,10 @@ class DER(Method):
 
     def begin(self, model: Stack, seed: int) -> None:
         self._alpha = of_stack(ALPHA, self.alpha, model)[:, None, None]
-        self.buffer = Buffer(self.per_task, self.replay_batch, outputs=True)
+        self.buffer = Buffer(self.per_task, self.replay_batch, in_total=self.in_total, outputs=True)
 
-    def end_task(self, finished: Finished) -> None:
-        self.buffer.add(finished)
-
-    def transform(self, gradient: Gradient, model: Stack, step: int) -> Gradient:
-        if not self.buffer:
-            return gradient
-        batch = self.buffer.draw(step)
-        tape, z = model.passing(batch.x)
-        delta = loss_gradient(z, batch.target, batch.head).add_(self._alpha * distance_gradient(z, batch))
-        return gradient.plus(model.backward(tape, delta))
+    def replayed(self, z: Tensor, batch: Stored) -> Tensor:
+        return super().replayed(z, batch).add_(self._alpha * distance_gradient(z, batch))
 
 
 def distance_gradient(z: Tensor, batch: Stored) -> Tensor:

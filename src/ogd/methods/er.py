@@ -4,20 +4,24 @@ Some examples of every finished task are kept. Each step also takes a batch B' o
 
     L = cross-entropy(B) + cross-entropy(B'),
 
-each averaged over its batch and each example under its own task's head.
+each averaged over its batch and each example under its own task's head. With `replay_every` = k, B' is taken at every
+k-th step and its part of the loss counts k times, so that on average it weighs the same.
 """
 
+from torch import Tensor
+
 from ogd import catalogue
-from ogd.catalogue.methods import PER_TASK, REPLAY_BATCH
-from ogd.methods.buffer import Buffer
+from ogd.catalogue.methods import IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
+from ogd.methods.buffer import Buffer, Stored
 from ogd.methods.finished import Finished
 from ogd.methods.method import Method
 from ogd.models.gradient import Gradient
+from ogd.models.loss import loss_gradient
 from ogd.models.stack import Stack
 
 
 class ER(Method):
-    """Keep `per_task` examples of each task; replay `replay_batch` of them per step.
+    """Keep `per_task` examples of each task, or `in_total` of all; replay `replay_batch` every `replay_every` steps.
 
     Examples:
         >>> ER(per_task=100).replay_batch
@@ -26,17 +30,35 @@ class ER(Method):
 
     name = "er"
 
-    def __init__(self, per_task: int = PER_TASK.default, replay_batch: int = REPLAY_BATCH.default) -> None:
-        catalogue.check_options("er", per_task=per_task, replay_batch=replay_batch)
+    def __init__(
+        self,
+        per_task: int = PER_TASK.default,
+        replay_batch: int = REPLAY_BATCH.default,
+        replay_every: int = REPLAY_EVERY.default,
+        in_total: int = IN_TOTAL.default,
+    ) -> None:
+        catalogue.check_options(
+            "er", per_task=per_task, replay_batch=replay_batch, replay_every=replay_every, in_total=in_total
+        )
         self.per_task, self.replay_batch = per_task, replay_batch
+        self.replay_every, self.in_total = replay_every, in_total
 
     def begin(self, model: Stack, seed: int) -> None:
-        self.buffer = Buffer(self.per_task, self.replay_batch)
+        self.buffer = Buffer(self.per_task, self.replay_batch, in_total=self.in_total)
 
     def end_task(self, finished: Finished) -> None:
         self.buffer.add(finished)
 
     def transform(self, gradient: Gradient, model: Stack, step: int) -> Gradient:
-        if not self.buffer:
+        if not self.buffer or (step - self.buffer.began + 1) % self.replay_every:
             return gradient
-        return gradient.plus(model.gradient(self.buffer.draw(step)))
+        batch = self.buffer.draw(step)
+        tape, z = model.passing(batch.x)
+        delta = self.replayed(z, batch)
+        if self.replay_every > 1:
+            delta *= self.replay_every
+        return gradient.plus(model.backward(tape, delta))
+
+    def replayed(self, z: Tensor, batch: Stored) -> Tensor:
+        """Return the gradient of the loss on B' with respect to its logits z (R, B', C)."""
+        return loss_gradient(z, batch.target, batch.head)

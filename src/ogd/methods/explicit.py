@@ -1,24 +1,35 @@
-"""OGD's projection now and then, for any stack and any optimizer.
+"""A projection now and then, OGD's or another, for any stack and any optimizer.
 
 Keep the weights at the last projection, the anchor, and every k steps replace the displacement since then by its
 projection: w ← anchor + P (w − anchor).
 """
 
 import copy
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.projector import Projector
 from ogd.methods.constraint import Constraint
 from ogd.models.stack import Stack
 from ogd.optimizers import Optimizer
 
 
+class Projection(Protocol):
+    """Takes from an update of the named parameters what it must not do."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
+        """From params, take (I − P) u in place; `opposite` is −u."""
+
+
 class Explicit(Constraint):
     """Projects the displacement of a stack's weights every k steps."""
 
-    def __init__(self, optimizer: Optimizer, projector: Projector, every: int) -> None:
+    def __init__(self, optimizer: Optimizer, projector: Projection, every: int) -> None:
         super().__init__(optimizer.model)
         self.projector, self.every = projector, every
         self.params = self._of(optimizer.model)

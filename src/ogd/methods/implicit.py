@@ -37,6 +37,7 @@ class Implicit(Constraint):
         self.network = self
         self.optimizer, self.whiteners = optimizer, projector.solve.W  # (R, rank, n)
         self.blocks = [_factored(projector.block(*names)) for names in self.model.names]  # one per layer
+        self.one = int(self.blocks[0].bias)  # of the bias: S = x Aᵀ + 1, or x Aᵀ where there is none
         self.alpha = torch.zeros(len(self.model.runs), projector.n, dtype=self.model.dtype)  # (R, n)
         self.velocity = torch.zeros_like(self.alpha)
         self.S: list[Tensor] = []  # one per layer, (R, B, n)
@@ -47,7 +48,7 @@ class Implicit(Constraint):
     def foresee(self, x: Tensor) -> None:
         """Compute the first layer's S for many steps at once: it depends on the inputs alone."""
         A = self.blocks[0].A
-        self.ahead, self.at = torch.bmm(x.flatten(2).to(A.dtype), A.mT).add_(1), 0  # (R, steps · B, n)
+        self.ahead, self.at = torch.bmm(x.flatten(2).to(A.dtype), A.mT).add_(self.one), 0  # (R, steps · B, n)
 
     def passing(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         self.S = []
@@ -59,7 +60,7 @@ class Implicit(Constraint):
 
     def _add_low_rank(self, i: int, x: Tensor, z: Tensor) -> None:
         if i:
-            S = torch.bmm(x, self.blocks[i].A.mT).add_(1)
+            S = torch.bmm(x, self.blocks[i].A.mT).add_(self.one)
         else:
             S = self.ahead[:, self.at : self.at + x.shape[1]]
             self.at += x.shape[1]
@@ -101,8 +102,9 @@ class Implicit(Constraint):
         return copied
 
     def _fold(self, alpha: Tensor, into: Sequence[Tensor]) -> None:
+        step = 1 + self.one  # parameters of a layer
         for i, block in enumerate(self.blocks):
-            block.add_combination(into[2 * i : 2 * i + 2], alpha)
+            block.add_combination(into[step * i : step * (i + 1)], alpha)
 
 
 def _factored(block: Block) -> Factored:

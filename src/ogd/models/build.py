@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from torch import nn
+
 from ogd import catalogue
 from ogd.benchmarks import Benchmark
 from ogd.checks import check_name
@@ -20,6 +22,7 @@ def build(
     runs: int | Sequence[int] = 1,
     seed: int = 0,
     init: str = "pytorch",
+    biases: bool = True,
 ) -> Stack:
     """Return a stack of the named model for a benchmark's inputs, outputs and heads.
 
@@ -31,8 +34,10 @@ def build(
     check_name("model", model, catalogue.MODELS)
     heads = [task.classes for task in benchmark.tasks if task.classes is not None]
     if model == "cnn":
-        return StackedModules.made(
-            lambda: cnn(benchmark.shape, benchmark.outputs, *hidden), runs=runs, seed=seed, init=init, heads=heads
-        )
+
+        def make() -> nn.Module:
+            return cnn(benchmark.shape, benchmark.outputs, *hidden, biases=biases)
+
+        return StackedModules.made(make, runs=runs, seed=seed, init=init, heads=heads)
     sizes = (math.prod(benchmark.shape), *hidden, benchmark.outputs)
-    return StackedMLP(sizes, runs=runs, seed=seed, init=init, heads=heads)
+    return StackedMLP(sizes, runs=runs, seed=seed, init=init, heads=heads, biases=biases)

@@ -5,7 +5,9 @@ from torch import nn
 from ogd.catalogue import LEAST_PIXELS
 
 
-def cnn(shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: int = 100) -> nn.Sequential:
+def cnn(
+    shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: int = 100, *, biases: bool = True
+) -> nn.Sequential:
     """Return two convolutions of 5 × 5 (6 and 16 maps), each followed by ReLU and pooling, and two linear layers.
 
     Examples:
@@ -17,14 +19,14 @@ def cnn(shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: int = 1
         raise ValueError(f"model: a cnn takes images (channels, height, width) from {least} × {least} on, not {shape}")
     channels, height, width = shape
     return nn.Sequential(
-        nn.Conv2d(channels, 6, 5, padding=2),
+        nn.Conv2d(channels, 6, 5, padding=2, bias=biases),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5, padding=2),
+        nn.Conv2d(6, 16, 5, padding=2, bias=biases),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(16 * (height // 4) * (width // 4), hidden),
+        nn.Linear(16 * (height // 4) * (width // 4), hidden, bias=biases),
         nn.ReLU(),
-        nn.Linear(hidden, outputs),
+        nn.Linear(hidden, outputs, bias=biases),
     )

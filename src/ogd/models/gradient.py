@@ -35,17 +35,20 @@ class Gradient(Protocol):
 
 
 class FactoredGradient:
-    """The gradient of a stack of linear layers: one pair (a, δ) per layer, parameters weight, bias, weight, …"""
+    """The gradient of a stack of linear layers: one pair (a, δ) per layer, parameters weight, bias, weight, …
 
-    def __init__(self, pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-        self.pairs = pairs
+    Without `biases` the parameters are weights alone.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[Tensor, Tensor]], biases: bool = True) -> None:
+        self.pairs, self.biases = pairs, biases
 
     def dot(self, other: "FactoredGradient") -> Tensor:
-        """Σ_layers Σ ((a a'ᵀ + 1) ∘ (δ δ'ᵀ))."""
+        """Σ_layers Σ ((a a'ᵀ + 1) ∘ (δ δ'ᵀ)), the 1 for the bias."""
         first = self.pairs[0][0]
         total = first.new_zeros(len(first))
         for (a, d), (a_other, d_other) in zip(self.pairs, other.pairs, strict=True):
-            total += (torch.bmm(a, a_other.mT).add_(1) * torch.bmm(d, d_other.mT)).sum((1, 2))
+            total += (torch.bmm(a, a_other.mT).add_(int(self.biases)) * torch.bmm(d, d_other.mT)).sum((1, 2))
         return total
 
     def plus(self, other: "FactoredGradient", c: Tensor | None = None) -> "FactoredGradient":
@@ -53,22 +56,28 @@ class FactoredGradient:
         for (a, d), (a_other, d_other) in zip(self.pairs, other.pairs, strict=True):
             scaled = d_other if c is None else c[:, None, None] * d_other
             joined.append((torch.cat([a, a_other], 1), torch.cat([d, scaled], 1)))
-        return FactoredGradient(joined)
+        return FactoredGradient(joined, self.biases)
 
     def tensors(self) -> list[Tensor]:
+        if not self.biases:
+            return [torch.bmm(d.mT, a) for a, d in self.pairs]
         return [g for a, d in self.pairs for g in (torch.bmm(d.mT, a), d.sum(1))]
 
     @torch.no_grad()
     def descend(self, params: Sequence[Tensor], lr: float) -> None:
+        step = 1 + self.biases  # parameters of a layer
         for i, (a, d) in enumerate(self.pairs):
-            params[2 * i].baddbmm_(d.mT, a, alpha=-lr)
-            params[2 * i + 1].sub_(d.sum(1), alpha=lr)
+            params[step * i].baddbmm_(d.mT, a, alpha=-lr)
+            if self.biases:
+                params[step * i + 1].sub_(d.sum(1), alpha=lr)
 
     @torch.no_grad()
     def accumulate(self, into: Sequence[Tensor], keep: float) -> None:
+        step = 1 + self.biases
         for i, (a, d) in enumerate(self.pairs):
-            into[2 * i].baddbmm_(d.mT, a, beta=keep)
-            into[2 * i + 1].mul_(keep).add_(d.sum(1))
+            into[step * i].baddbmm_(d.mT, a, beta=keep)
+            if self.biases:
+                into[step * i + 1].mul_(keep).add_(d.sum(1))
 
 
 class DenseGradient:

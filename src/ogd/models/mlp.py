@@ -5,7 +5,7 @@ pass is written by hand, because the gradient of a batch is wanted as its factor
 """
 
 from collections.abc import Callable, Sequence
-from itertools import chain, pairwise
+from itertools import chain, pairwise, zip_longest
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from ogd.models.stack import Stack, numbered
 
 PAPER = (784, 100, 100, 10)
 
-Layers = Sequence[tuple[Tensor, Tensor]]  # weight (R, out, in) and bias (R, out) of each
+Layers = Sequence[tuple[Tensor, Tensor | None]]  # weight (R, out, in) and bias (R, out) of each
 Shift = Callable[[int, Tensor, Tensor], None]  # (layer, its input, its output): changes the output in place
 Unshift = Callable[[int, Tensor, Tensor | None], None]  # (layer, δ at its output, δ at its input): changes the latter
 
@@ -32,7 +32,8 @@ class StackedMLP(nn.Module, Stack):
 
     `runs` is how many, or which: run r is the same network whoever shares the stack. A run may stand in it several
     times, which is how a setting is swept with all else equal. `init` says how weights are drawn
-    (`ogd.models.initial`), and `heads` which outputs belong together, where they do.
+    (`ogd.models.initial`), and `heads` which outputs belong together, where they do. Without `biases` the layers have
+    weights alone.
 
     Examples:
         >>> stack = StackedMLP(runs=3, seed=0)
@@ -51,6 +52,7 @@ class StackedMLP(nn.Module, Stack):
         seed: int = 0,
         init: str = "pytorch",
         heads: Heads = (),
+        biases: bool = True,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
@@ -62,14 +64,17 @@ class StackedMLP(nn.Module, Stack):
         layers = range(len(self.sizes) - 1)
         self.outputs = self.sizes[-1]
         self.weights = nn.ParameterList(torch.stack([d[i][0] for d in drawn]).to(dtype) for i in layers)
-        self.biases = nn.ParameterList(torch.stack([d[i][1] for d in drawn]).to(dtype) for i in layers)
+        self.biases = nn.ParameterList(torch.stack([d[i][1] for d in drawn]).to(dtype) for i in layers if biases)
         self._list_layers()
 
     def _list_layers(self) -> None:
-        self.layers = list(zip(self.weights, self.biases, strict=True))  # a ParameterList is slow to walk
-        self.names = [(f"{2 * i}.weight", f"{2 * i}.bias") for i in range(len(self.layers))]  # as in `module(run)`
-        named = [zip(names, layer, strict=True) for names, layer in zip(self.names, self.layers, strict=True)]
-        self.params = dict(chain.from_iterable(named))
+        # a ParameterList is slow to walk
+        self.layers: Layers = list(zip_longest(self.weights, self.biases))
+        self.names: list[tuple[str, ...]] = [  # as in `module(run)`
+            (f"{2 * i}.weight", f"{2 * i}.bias")[: 1 + bool(self.biases)] for i in range(len(self.layers))
+        ]
+        named = [zip(names, layer, strict=False) for names, layer in zip(self.names, self.layers, strict=True)]
+        self.params = {name: w for name, w in chain.from_iterable(named) if w is not None}
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Load weights as any module does; with `assign=True` the parameters are new ones."""
@@ -98,13 +103,14 @@ class StackedMLP(nn.Module, Stack):
             if before is not None:
                 delta = torch.ops.aten.threshold_backward(before, tape[i], 0)
                 deltas.append(delta)
-        return FactoredGradient(list(zip(tape, reversed(deltas), strict=True)))
+        return FactoredGradient(list(zip(tape, reversed(deltas), strict=True)), bool(self.biases))
 
     @torch.no_grad()
     def squares(self, tape: list[Tensor], delta: Tensor) -> list[Tensor]:
         """(1/n) (δ²)ᵀ (a²) for a weight: one product of squares."""
         n, pairs = delta.shape[1], self.backward(tape, delta).pairs
-        return [square for a, d in pairs for square in (torch.bmm((d * d).mT, a * a).div_(n), (d * d).mean(1))]
+        both = [(torch.bmm((d * d).mT, a * a).div_(n), (d * d).mean(1)) for a, d in pairs]
+        return [square for layer in both for square in layer[: 1 + bool(self.biases)]]
 
     @torch.no_grad()
     def logits(self, x: Tensor, columns: Tensor | None = None) -> Tensor:
@@ -128,19 +134,21 @@ class StackedMLP(nn.Module, Stack):
             delta = torch.eye(self.outputs, dtype=z.dtype)[head].repeat(z.shape[1], 1)
             delta = delta.expand(len(z), -1, -1).contiguous()
         pairs = self.backward(tape, delta).pairs
-        return [Piece(names, Factored(a, d)) for names, (a, d) in zip(self.names, pairs, strict=True)], delta.shape[1]
+        blocks = [Factored(a, d, bool(self.biases)) for a, d in pairs]
+        return [Piece(*piece) for piece in zip(self.names, blocks, strict=True)], delta.shape[1]
 
     def module(self, run: int) -> nn.Sequential:
         """Return one run as an ordinary module, a copy."""
         r = self.index(run)
         with torch.device("meta"):  # draws nothing from the user's generator
-            plain = mlp(self.sizes)
+            plain = mlp(self.sizes, biases=bool(self.biases))
         plain = plain.to(self.weights[0].dtype).to_empty(device=self.weights[0].device)
         layers = [layer for layer in plain if isinstance(layer, nn.Linear)]
         with torch.no_grad():
             for layer, (weight, bias) in zip(layers, self.layers, strict=True):
                 layer.weight.copy_(weight[r])
-                layer.bias.copy_(bias[r])
+                if bias is not None:
+                    layer.bias.copy_(bias[r])
         return plain
 
     @classmethod
@@ -150,15 +158,19 @@ class StackedMLP(nn.Module, Stack):
         if len(sizes) != 1:
             raise ValueError(f"modules: give networks of one shape, not {sorted(sizes)}")
         linear = [[layer for layer in module if isinstance(layer, nn.Linear)] for module in modules]
-        stack = cls(sizes.pop(), runs=len(modules), dtype=linear[0][0].weight.dtype)
+        biases = {layer.bias is not None for layers in linear for layer in layers}
+        if len(biases) != 1:
+            raise ValueError("modules: either every layer has a bias, or none")
+        stack = cls(sizes.pop(), runs=len(modules), biases=biases.pop(), dtype=linear[0][0].weight.dtype)
         with torch.no_grad():
             for i, (weight, bias) in enumerate(stack.layers):
                 weight.copy_(torch.stack([layers[i].weight for layers in linear]))
-                bias.copy_(torch.stack([layers[i].bias for layers in linear]))
+                if bias is not None:
+                    bias.copy_(torch.stack([layers[i].bias for layers in linear]))
         return stack
 
 
-def mlp(sizes: Sequence[int] = PAPER) -> nn.Sequential:
+def mlp(sizes: Sequence[int] = PAPER, *, biases: bool = True) -> nn.Sequential:
     """Return the same network for one run as an ordinary module, weights drawn from torch's global generator.
 
     Examples:
@@ -171,7 +183,7 @@ def mlp(sizes: Sequence[int] = PAPER) -> nn.Sequential:
     """
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        layers += [nn.Linear(inputs, outputs, bias=biases), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -180,7 +192,9 @@ def _through(layers: Layers, x: Tensor, shift: Shift | None = None) -> tuple[lis
     inputs, last = [], len(layers) - 1
     for i, (weight, bias) in enumerate(layers):
         inputs.append(x)
-        x = torch.bmm(x, weight.mT).add_(bias[:, None])  # on the CPU faster than baddbmm with a broadcast bias
+        x = torch.bmm(x, weight.mT)
+        if bias is not None:
+            x.add_(bias[:, None])  # on the CPU faster than baddbmm with a broadcast bias
         if shift is not None:
             shift(i, inputs[i], x)
         if i < last:
@@ -197,7 +211,7 @@ def _drawn(sizes: Sequence[int], init: str, heads: Heads, generator: torch.Gener
 def _sizes(module: nn.Sequential) -> tuple[int, ...]:
     linear, between = list(module)[::2], list(module)[1::2]
     alternate = len(linear) == len(between) + 1 and all(isinstance(layer, nn.ReLU) for layer in between)
-    if not alternate or not all(isinstance(layer, nn.Linear) and layer.bias is not None for layer in linear):
-        raise ValueError("modules: each must be an nn.Sequential of Linear, ReLU, …, Linear, with biases")
+    if not alternate or not all(isinstance(layer, nn.Linear) for layer in linear):
+        raise ValueError("modules: each must be an nn.Sequential of Linear, ReLU, …, Linear")
     layers = [layer for layer in linear if isinstance(layer, nn.Linear)]
     return (layers[0].in_features, *(layer.out_features for layer in layers))

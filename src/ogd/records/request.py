@@ -36,7 +36,8 @@ class Request:
     init: str = "pytorch"  # fields that came later have a default: what older records did
     optimizer: str = "sgd"
     model: str = "mlp"
-    settings: dict[str, Any] = field(default_factory=dict)  # of a benchmark that is not ours
+    settings: dict[str, Any] = field(default_factory=dict)  # of a benchmark that is not ours, and younger ones of ours
+    biases: bool = True
 
     @property
     def key(self) -> str:

@@ -19,6 +19,7 @@ class Entry:
     runs: tuple[float, ...]
     wanted: int
     published: Cell | None = None
+    digits: int = 1
 
     @property
     def mean(self) -> float:
@@ -73,7 +74,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Line:
-    """A row as cells, or as tallies; `aside` stands in a last column of its own."""
+    """A row as cells, as tallies, or as what others published; `aside` stands in a last column of its own."""
 
     label: str
     entries: tuple[Entry, ...] = ()
@@ -83,6 +84,7 @@ class Line:
     subject: bool = False
     alone: bool = False  # ours only, beside published ones
     aside: str = ""
+    quoted: tuple[str, ...] = ()  # as they were printed
 
     @property
     def there(self) -> bool:

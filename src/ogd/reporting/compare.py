@@ -70,7 +70,17 @@ class Comparison:
             text += f" The classes of the tasks are {'/'.join(task_names(request))}."
         if any(line.alone for line in self.lines):
             text += f" Rows marked {ALONE!r} are not in the paper."
+        if self.experiment.references:
+            text += f" Published numbers were read in: {'; '.join(self._sources)}."
         return text
+
+    @property
+    def _sources(self) -> list[str]:
+        """Every source, with the lines that came from it."""
+        labels: dict[str, list[str]] = {}
+        for reference in self.experiment.references:
+            labels.setdefault(reference.source, []).append(reference.label)
+        return [f"{source} ({', '.join(names)})" for source, names in labels.items()]
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -93,8 +103,11 @@ def compare(found: Found) -> Comparison:
             columns.append(_percent(average_accuracy(matrices(answer.runs[0])).tolist()) if answer.runs[0] else ())
             means = [cell.mean for cell in answer.row.published]
             published.append(Cell(fmean(means), math.nan) if means else None)  # the paper gives no average
-        entries = tuple(Entry(runs, experiment.runs, cell) for runs, cell in zip(columns, published, strict=True))
+        pairs = zip(columns, published, strict=True)
+        entries = tuple(Entry(runs, experiment.runs, cell, experiment.digits) for runs, cell in pairs)
         lines.append(_line(answer.row, entries, alone=published_at_all and not answer.row.published))
+    aside = ("",) if experiment.value == "final" else ()  # of the average
+    lines += [Line(reference.label, quoted=(*reference.cells, *aside)) for reference in experiment.references]
     names = (*experiment.columns, *(["average"] if experiment.value == "final" else []))
     return Comparison(found, names, tuple(lines))
 
@@ -106,6 +119,7 @@ def with_times(comparison: Comparison, ratios: Mapping[str, float]) -> Compariso
         return comparison
     known = {**ratios, YARDSTICK: 1.0}
     asides = [f"{known[row.speed]:.1f} ×" if row.speed in known else "–" for row in rows]
+    asides += ["–"] * len(comparison.experiment.references)
     lines = [replace(line, aside=aside) for line, aside in zip(comparison.lines, asides, strict=True)]
     return replace(comparison, lines=tuple(lines), aside="time of a step / SGD's")
 

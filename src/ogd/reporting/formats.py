@@ -26,6 +26,8 @@ def lines(line: Line) -> list[tuple[str, list[Text]]]:
             (" / ".join(mark.name for mark in MARKS), [(counts(tally), None) for tally in line.tallies]),
             ("mean |d|", [(_rounded(tally.distance), None) for tally in line.tallies]),
         ]
+    if line.quoted:
+        return [("published", [(cell or "–", None) for cell in line.quoted])]
     whose = ALONE if line.alone else "ours"
     texts: list[tuple[str, list[Text]]] = [(whose, [(ours(entry), None) for entry in line.entries])]
     if line.published:
@@ -39,7 +41,7 @@ def ours(entry: Entry) -> str:
     if not entry.runs:
         return "–"
     few = f" ({len(entry.runs)} of {entry.wanted} runs)" if len(entry.runs) < entry.wanted else ""
-    return mean_std(entry.runs) + few
+    return mean_std(entry.runs, entry.digits) + few
 
 
 def paper(entry: Entry) -> str:
@@ -120,11 +122,14 @@ def tidy(comparison: Comparison) -> str:
     heads = "row method column ours_mean ours_std runs runs_wanted paper_mean paper_std difference mark"
     writer.writerow(heads.split())
     for line in comparison.lines:
-        for entry, column in zip(line.entries, comparison.columns, strict=True):
+        for entry, column in zip(line.entries, comparison.columns, strict=not line.quoted):
             published = (entry.published.mean, entry.published.std) if entry.published else (math.nan, math.nan)
             numbers = [*map(_number, (entry.mean, entry.std)), len(entry.runs), entry.wanted, *map(_number, published)]
             mark = entry.mark.name if entry.mark else ""
             writer.writerow([line.label, line.method, column, *numbers, _number(entry.difference), mark])
+        for cell, column in zip(line.quoted, comparison.columns, strict=False):
+            mean, _, std = cell.partition(" ± ")
+            writer.writerow([line.label, "", column, "", "", 0, 0, mean, std, "", ""])
     return out.getvalue()
 
 

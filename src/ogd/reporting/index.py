@@ -58,7 +58,7 @@ def setting(request: Request) -> str:
     usual = {field.name: field.default for field in (*fields(Request), *fields(Schedule))}
     usual |= {"hidden": HIDDEN[request.model], "heads": "multi"}
     said = {name: value for name, value in asdict(request).items() if name not in NAMED and value is not None}
-    said |= request.settings  # of a benchmark that is not ours
+    said |= request.settings
     options = {option.name: option.default for option in METHODS[request.method].options}
     unusual = [(name, value) for name, value in said.items() if value != usual.get(name, MISSING)]
     unusual += [(name, value) for name, value in request.options.items() if value != options.get(name)]

@@ -120,7 +120,7 @@ def matrices(records: Sequence[RunRecord]) -> Array:
     return np.array([record.accuracy for record in records])
 
 
-def mean_std(values: npt.ArrayLike) -> str:
+def mean_std(values: npt.ArrayLike, digits: int = 1) -> str:
     """Write percentages as mean ± sample standard deviation, without the latter for a single run.
 
     Examples:
@@ -130,7 +130,7 @@ def mean_std(values: npt.ArrayLike) -> str:
     array: np.ndarray[Any, np.dtype[np.float64]] = np.asarray(values, dtype=np.float64)
     if np.isnan(array).any():
         return "–"
-    return f"{array.mean():.1f}" + (f" ± {array.std(ddof=1):.1f}" if len(array) > 1 else "")
+    return f"{array.mean():.{digits}f}" + (f" ± {array.std(ddof=1):.{digits}f}" if len(array) > 1 else "")
 
 
 def signed(gap: float) -> str:
