@@ -50,6 +50,22 @@ def test_dask_starts_a_cluster_of_this_machine(tiny_folder, tmp_path, capsys):
 
 
 @pytest.mark.filterwarnings("default")
+def test_nobody_else_can_talk_to_a_cluster_of_this_machine():
+    distributed = pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
+    with backends._own_cluster(1) as made:
+        address = made.scheduler_address
+        assert address.startswith("tls://127.0.0.1:")
+        server = made.scheduler.http_server
+        addresses = [sock.getsockname() for sock in server._sockets.values()]
+        assert [host for host, _ in addresses] == ["127.0.0.1"]
+        assert addresses[0][1] != 8787
+        assert not made.scheduler.http_application.applications
+        for strangers in (address, address.replace("tls", "tcp")):
+            with pytest.raises((OSError, TypeError)):
+                distributed.Client(strangers, timeout=2)
+
+
+@pytest.mark.filterwarnings("default")
 def test_a_cluster_of_one_thread_works_elsewhere():
     distributed = pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as made:

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -58,17 +58,29 @@ def _processes(_: str | None, jobs: int | None) -> Iterator[Stream]:
 def _dask(address: str | None, jobs: int | None) -> Iterator[Stream]:
     from distributed import Client
 
-    own: dict[str, Any] = {"n_workers": jobs or processes.cores(), "threads_per_worker": 1, "dashboard_address": None}
-    try:
-        client = Client(address, timeout=PATIENCE, **({} if address else own))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"address: no Dask scheduler answers at {address!r}: {error}") from error
-    with client:
+    with ExitStack() as stack:
+        try:
+            where = address or stack.enter_context(_own_cluster(jobs or processes.cores()))
+            client = stack.enter_context(Client(where, timeout=PATIENCE))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"address: no Dask scheduler answers at {address!r}: {error}") from error
         threads = sum(client.nthreads().values())
         if not threads:
             raise ValueError(f"address: the Dask scheduler at {address!r} has no workers")
         with _minded(client):
             yield _through_dask(client, jobs or threads)
+
+
+def _own_cluster(jobs: int) -> Any:
+    """A cluster of this machine that only this process can talk to: whoever may talk to one runs code as its user."""
+    import dask
+    from distributed import LocalCluster, Security
+
+    silent = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}  # it would open 8787 even without a dashboard
+    local = {"host": "127.0.0.1", "protocol": "tls://", "dashboard_address": None, "scheduler_kwargs": silent}
+    with dask.config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}):
+        # a certificate of this session, in memory
+        return LocalCluster(n_workers=jobs, threads_per_worker=1, security=Security.temporary(), **local)
 
 
 @contextmanager
