@@ -1,4 +1,4 @@
-"""IDX, the format of MNIST: a big-endian header (0, 0, type, rank, one size an axis), then the values."""
+"""IDX, the format of MNIST: a big-endian header (0, 0, type, rank, one size per axis), then the values."""
 
 import gzip
 import math

@@ -9,7 +9,7 @@ from ogd.methods.method import Method
 class MTL(Method):
     """Every batch is drawn uniformly from the union of the tasks seen so far.
 
-    It takes as many steps a task as the other methods, so in an epoch of task t it sees 1/t of that task's data.
+    It takes as many steps per task as the other methods, so in an epoch of task t it sees 1/t of that task's data.
 
     Examples:
         >>> MTL().name

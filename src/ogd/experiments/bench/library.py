@@ -16,7 +16,7 @@ from ogd.memory import Memory
 from ogd.models import PAPER, mlp
 from ogd.records.speed import Ratio
 
-STORED = 200  # gradients a task
+STORED = 200  # gradients per task
 
 
 def contestants() -> dict[str, Contestant]:
@@ -62,7 +62,7 @@ def timed(work: Callable[[], object]) -> Contestant:
 
 
 def loop_of_backwards(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """What other implementations do: batch size 1, one backward pass an example."""
+    """What other implementations do: batch size 1, one backward pass per example."""
     rows = []
     for i in range(len(x)):
         model.zero_grad()
