@@ -30,6 +30,7 @@ def contestants() -> dict[str, Contestant]:
         "protected": plain_loop(64, _protect(1)),
         "protected every 50": plain_loop(200, _protect(50)),
         "protected auto": plain_loop(2000, _protect("auto")),  # k is some hundreds, and a turn has some windows
+        "rehearsing": plain_loop(200, _rehearse),
         "collect": timed(lambda: Memory(model).remember((x, y))),
         "collect by a loop": timed(lambda: loop_of_backwards(model, x, y)),
     }
@@ -78,8 +79,13 @@ def _protect(every: int | Literal["auto"]) -> Callable[[nn.Module, torch.optim.O
     return prepare
 
 
-def _remembered(model: nn.Module) -> Memory:
-    memory = Memory(model, per_task=STORED)
+def _rehearse(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    _remembered(model, keep="examples").protect(optimizer, every=10, batch=30)
+
+
+def _remembered(model: nn.Module, keep: Literal["gradients", "examples"] = "gradients") -> Memory:
+    memory = Memory(model, per_task=STORED, keep=keep)
     for _ in range(laboratory.DIRECTIONS // STORED):
-        memory.remember((torch.rand(STORED, PAPER[0]), torch.randint(PAPER[-1], (STORED,))))
+        images = torch.randint(256, (STORED, PAPER[0])) / 255
+        memory.remember((images, torch.randint(PAPER[-1], (STORED,))))
     return memory
