@@ -24,7 +24,8 @@ WAYS = {
     "projection": 'stored gradients, `every="auto"`',
     "replay": "replay by hand, 32 every step",
     "rehearsal": '`keep="examples"`, 32 every step',
-    "default": '`keep="examples"`, default (32 every 5 steps)',
+    "default": '`keep="examples"`, default: 32 every 2 steps',
+    "sparing": '`keep="examples"`, `every=5, alpha=0.2`',
 }
 Data = tuple[Any, Any]
 
@@ -44,14 +45,14 @@ def images(seed: int) -> list[tuple[Data, Data]]:
 
 
 def texts(seed: int) -> list[tuple[Data, Data]]:
-    """Words 200 t … 200 t + 399 in task t. Each word is of one of five topics, the label is the main one."""
+    """Words 60 t … 60 t + 119 in task t. Each word is of one of five topics, the label is the main one."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    topic = torch.randint(5, (800,), generator=generator)
+    topic = torch.randint(5, (240,), generator=generator)
 
     def examples(task: int, n: int) -> Data:
-        x = torch.randint(400, (n, 16), generator=generator) + 200 * task
+        x = torch.randint(120, (n, 16), generator=generator) + 60 * task
         votes = torch.nn.functional.one_hot(topic[x], 5).sum(1).double()
         return x, (votes + torch.rand(n, 5, generator=generator, dtype=torch.float64) / 2).argmax(1)
 
@@ -71,7 +72,7 @@ def transformer() -> Any:
     class Reader(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.words, self.places = nn.Embedding(800, 64), nn.Parameter(torch.randn(16, 64) * 0.02)
+            self.words, self.places = nn.Embedding(240, 64), nn.Parameter(torch.randn(16, 64) * 0.02)
             layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.1, batch_first=True)
             self.layers, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(64, 5)
 
@@ -99,6 +100,7 @@ def trained(name: str, way: str, seed: int) -> dict[str, Any]:
         "projection": lambda optimizer: memory.protect(optimizer, every="auto"),
         "rehearsal": lambda optimizer: memory.protect(optimizer, every=1, batch=BATCH),
         "default": memory.protect,
+        "sparing": lambda optimizer: memory.protect(optimizer, every=5, alpha=0.2),
     }
     for (x, y), _ in tasks:
         optimizer = torch.optim.Adam(model.parameters(), lr=LR)

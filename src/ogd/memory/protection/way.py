@@ -9,7 +9,7 @@ from ogd.checks import is_whole
 Keep = Literal["gradients", "examples"]
 WAYS = {"gradients": ("projection",), "examples": ("rehearsal", "projection")}  # the first is the default
 OWN = {"rehearsal": ("batch", "alpha", "labels"), "projection": ("refresh",)}  # options of one way alone
-EVERY, BATCH, ALPHA = 5, 32, 1.0  # of rehearsal
+EVERY, BATCH, ALPHA = 2, 32, 0.5  # of rehearsal: chosen on validation data (docs/rehearsal.md)
 REFRESH = 200
 
 
