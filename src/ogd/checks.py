@@ -22,10 +22,15 @@ def is_number(value: object) -> bool:
     """Whether a value is a finite real number.
 
     Examples:
-        >>> is_number(0.5), is_number(float("nan")), is_number("1")
-        (True, False, False)
+        >>> is_number(0.5), is_number(float("nan")), is_number("1"), is_number(10**400)
+        (True, False, False, False)
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond any float
+        return False
 
 
 def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -> None:

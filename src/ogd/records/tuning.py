@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ogd import json_files
 from ogd.files import write_text
 from ogd.records import request as requests
 from ogd.records import schema
@@ -55,12 +56,13 @@ def from_json(value: Any) -> Tuning:
     """Check and convert what `json.loads` gave."""
     schema.check_schema(value)
     schema.check_fields(value, Tuning, "it", ["schema", "choice", "environment"])
-    request, grid, scores = requests.from_json(value["request"]), value["grid"], value["scores"]
-    option = value.get("option", Tuning.option)
+    request = requests.from_json(value["request"])
+    option = json_files.text(value.get("option", Tuning.option), "option")
     if option not in request.options:
-        raise ValueError(f"its option {option!r} is no option of {request.method}")
-    if not isinstance(scores, list) or any(
-        len(row) != len(grid) or not all(a is None or 0 <= a <= 1 for a in row) for row in scores
-    ):
-        raise ValueError("its scores are not a fraction or null for every value and run")
+        raise ValueError(f"its option {json_files.told(option)} is no option of {request.method}")
+    grid = [json_files.number(x, f"grid[{i}]") for i, x in enumerate(json_files.items(value["grid"], "grid"))]
+    if not grid:
+        raise json_files.Wrong("grid", "must have a value")
+    rows = json_files.items(value["scores"], "scores")
+    scores = [schema.fractions(row, f"scores[{run}]", len(grid)) for run, row in enumerate(rows)]
     return Tuning(request, grid, scores, option)
