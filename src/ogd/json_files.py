@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ogd.terminal import is_unicode
+
 MOST_BYTES = 64 * 2**20
 MOST_MEMORY = 256 * 2**20
 MOST_DEPTH = 32
@@ -163,7 +165,7 @@ def _problem(value: Any) -> str:
         return f"must be a finite number, not {value}"
     if isinstance(value, int) and abs(value) > MOST_WHOLE:
         return "is a whole number beyond 64 bits"
-    if isinstance(value, str) and not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+    if isinstance(value, str) and not is_unicode(value):
         return f"is not Unicode: {told(value)}"
     return ""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ogd.checks import check_name, check_whole, is_number
+from ogd.terminal import is_unicode
 
 Value = int | float | str
 V = TypeVar("V", bound=Value | None)
@@ -72,7 +73,7 @@ class Option(Generic[V]):
             least = self.least or 0
             if not is_number(value) or value < least:
                 raise ValueError(f"{self.name}: must be a number of at least {least:g}, not {value!r}")
-        elif not isinstance(value, str):
+        elif not isinstance(value, str) or not is_unicode(value):
             raise ValueError(f"{self.name}: must be text, not {value!r}")
 
 
