@@ -1,5 +1,6 @@
 """Requests → records: trains what is not recorded yet, many runs at once, on as many cores as there are."""
 
+import math
 import re
 import tempfile
 from collections import Counter
@@ -16,7 +17,8 @@ from ogd.experiments.backends import Backend
 from ogd.experiments.plan import Unit
 from ogd.records import Request, RunRecord
 
-MOST = 100_000
+MOST = 100_000  # runs
+MOST_POINTS = 100_000  # numbers of a curve: one for each point and task
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,18 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
         if min(pixels) < least:
             found = " × ".join(map(str, pixels))
             raise ValueError(f"model: a {request.model} takes images from {least} × {least} pixels on, not {found}")
-        smallest = min(rules_of(request.benchmark).sizes(request, dataset))
+        sizes = rules_of(request.benchmark).sizes(request, dataset)
+        smallest = min(sizes)
         if request.batch_size > smallest:
             raise ValueError(
                 f"batch_size: {request.batch_size} is above the {smallest:,} training examples of the smallest task"
+            )
+        steps = request.epochs * sum(math.ceil(size / request.batch_size) for size in sizes)
+        if request.curve_every is not None and steps // request.curve_every * request.tasks > MOST_POINTS:
+            least = math.ceil(steps * request.tasks / MOST_POINTS)
+            raise ValueError(
+                f"curve_every: must be at least {least:,} for {steps:,} steps and {request.tasks} tasks, not "
+                f"{request.curve_every:,}: a curve has at most {MOST_POINTS:,} numbers"
             )
 
 
