@@ -11,7 +11,8 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from memory_models import make, moved, remembered, train
-from ogd.memory import Memory, store
+from ogd.memory import Memory
+from ogd.memory.algebra import store
 from ogd.memory.algebra.store import extended_gram
 from reference import flat, logit_gradients, trainable
 

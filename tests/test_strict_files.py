@@ -105,10 +105,9 @@ def test_whatever_is_changed_in_a_file_is_read_or_refused_by_its_name(tiny, tmp_
         1.5, 2, {"ogd": "1"},
     )  # fmt: skip
     tuned = tuning.Tuning(resolve("rotated", "ewc", tiny, tasks=2), [1.0, 2.0], [[0.5, None]])
-    tuning.write(tuned, tmp_path)
     files = [
         (speed.read, SPEEDS),
-        (tuning.read, json.loads(tuning.path_of(tuned.request, tmp_path).read_text())),
+        (tuning.read, json.loads(tuning.write(tuned, tmp_path).read_text())),
         (records.read, to_json(record)),
     ]
     path, refused = tmp_path / "x.json", 0

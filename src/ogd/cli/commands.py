@@ -128,7 +128,7 @@ def tune(options: Namespace) -> None:
     scores(found).show()
     if found.choice is None:
         raise ArithmeticError("the weights diverged with every value of the grid: try smaller values")
-    print(f"chosen: {flag(option.name)} {found.choice:g}; record: {visible(tuning.path_of(request, options.out))}")
+    print(f"chosen: {flag(option.name)} {found.choice:g}; record: {visible(tuning.path_of(found, options.out))}")
     if len(found.grid) > 1 and found.choice in (min(found.grid), max(found.grid)):
         print("the chosen value is at the edge of the grid: a wider grid may have a better one", file=sys.stderr)
 

@@ -3,7 +3,8 @@
 import json
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -66,15 +67,22 @@ def write_all(group: Sequence[RunRecord], folder: Path) -> None:
 def recover(folder: Path, request: Request) -> None:
     """Write what a killed process had not copied from its journals, and remove what it left half written."""
     sweep(folder_of(request, folder))
-    for journal in folder_of(request, folder).glob("unit-*.json"):
-        try:
-            found = schema.read(journal, "journal", _group)
-        except FileNotFoundError:  # whoever wrote it is alive, and done with it
-            continue
+    for journal, found in _journals(folder_of(request, folder)):
         for record in found:
             if record.request == request and not record.path(folder).exists():
                 write(record, folder)
         journal.unlink(missing_ok=True)
+
+
+def read_journal(path: Path) -> list[RunRecord]:
+    """Read the records of a group that a killed process did not finish copying."""
+    return schema.read(path, "journal", _group)
+
+
+def _journals(folder: Path) -> Iterator[tuple[Path, list[RunRecord]]]:
+    for path in sorted(folder.glob("unit-*.json")):
+        with suppress(FileNotFoundError):  # whoever wrote it is alive, and done with it
+            yield path, read_journal(path)
 
 
 def read(path: Path) -> RunRecord:
@@ -83,14 +91,16 @@ def read(path: Path) -> RunRecord:
 
 
 def find(folder: Path, request: Request) -> dict[int, RunRecord]:
-    """Return the records of `request` under `folder`, by run."""
-    found = {}
+    """Return the records of `request` under `folder`, by run, also those that are only in a journal yet."""
+    found: dict[int, RunRecord] = {}
+    for _, group in _journals(folder_of(request, folder)):
+        found |= {record.run: record for record in group if record.request == request}
     for path in sorted(folder_of(request, folder).glob("run-*.json")):
         record = read(path)
         if record.request != request or record.path(folder) != path:
             raise ValueError(f"{path} answers another request; remove it to run it again")
         found[record.run] = record
-    return found
+    return dict(sorted(found.items()))
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ogd.files import write_text
 from ogd.records import request as requests
 from ogd.records import schema
 from ogd.records.record import environment
-from ogd.records.request import Request
+from ogd.records.request import Request, digest
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,26 @@ class Tuning:
         found = [(mean, value) for mean, value in zip(self.means, self.grid, strict=True) if mean is not None]
         return max(found, key=lambda pair: (pair[0], -pair[1]))[1] if found else None  # of equals the smaller
 
+    def asks_like(self, other: "Tuning") -> bool:
+        """Whether both are of one request, option and grid, so that their runs belong together."""
+        return (self.request, self.grid, self.option) == (other.request, other.grid, other.option)
 
-def path_of(request: Request, folder: Path) -> Path:
-    """Return where a tuning is kept: `<method>-<benchmark>.json`."""
-    return folder / f"{request.method}-{request.benchmark}.json"
+
+def path_of(tuning: Tuning, folder: Path) -> Path:
+    """Return where a tuning is kept: `<method>-<benchmark>.json`, with a key where other settings have that place."""
+    name = f"{tuning.request.method}-{tuning.request.benchmark}"
+    plain = folder / f"{name}.json"
+    if not plain.exists() or read(plain).asks_like(tuning):
+        return plain
+    return folder / f"{name}-{digest([tuning.request.key, tuning.option, tuning.grid])}.json"
 
 
-def write(tuning: Tuning, folder: Path) -> None:
-    """Keep a tuning, in the place of an earlier one of this method on this benchmark."""
+def write(tuning: Tuning, folder: Path) -> Path:
+    """Keep a tuning in the place of an earlier one that asked the same, and return its path."""
     value = {"schema": schema.SCHEMA, **asdict(tuning), "choice": tuning.choice, "environment": environment()}
-    write_text(path_of(tuning.request, folder), json.dumps(value, indent=1, allow_nan=False) + "\n")
+    path = path_of(tuning, folder)
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    return path
 
 
 def read(path: Path) -> Tuning:
