@@ -109,6 +109,18 @@ def report(options: Namespace) -> None:
             print("there is no browser to open it with", file=sys.stderr)
 
 
+def verify(options: Namespace) -> None:
+    from ogd.cli.documents import stale
+    from ogd.reporting.verify import verify
+
+    verdict = verify(options.dir)
+    problems = verdict.problems or stale(options.dir)
+    if problems:
+        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {visible(options.dir)}"
+        raise RuntimeError("\n".join([f"{count}:", *map(visible, problems)]))
+    print(f"{verdict}: all can be read, and none is missing")
+
+
 def tune(options: Namespace) -> None:
     from ogd.data import load, validation
     from ogd.experiments import runner

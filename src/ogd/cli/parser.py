@@ -29,6 +29,13 @@ COMMANDS = [
         "draw one page of all tables and figures that a folder of records answers, and a file of each",
     ),
     (
+        "verify",
+        arguments.add_verify,
+        commands.verify,
+        "check that every record of a folder can be read and none is missing; in the project's own results/, also that "
+        "the documents say the same",
+    ),
+    (
         "tune",
         arguments.add_tune,
         commands.tune,

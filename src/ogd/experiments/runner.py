@@ -4,7 +4,9 @@ import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from ogd.experiments.plan import Unit
 from ogd.records import Request, RunRecord
 
 MOST = 100_000  # runs
+_READING = ContextVar("reading", default=False)
 MOST_POINTS = 100_000  # numbers of a curve: one for each point and task
 
 
@@ -51,8 +54,20 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, back
     )
 
 
+@contextmanager
+def reading_only() -> Iterator[None]:
+    """Inside, a run that is not recorded is an error, and nothing is trained."""
+    token = _READING.set(True)
+    try:
+        yield
+    finally:
+        _READING.reset(token)
+
+
 def _record(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, out: Path, backend: Backend) -> list[str]:
     """Train the units and write their records; return a line for each that failed."""
+    if _READING.get():
+        raise ValueError(f"{out} does not hold all runs: {units[0].name} lacks {units[0].runs}")
     check_writable({records.folder_of(unit.request, out) for unit in (*firsts, *units)})
     from ogd.experiments.dispatch import dispatch  # imports torch, which showing what is recorded does not need
 
