@@ -6,6 +6,8 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+MOST_WHOLE = 2**63 - 1  # what files hold, and tensors
+
 
 def is_whole(value: object, least: float = 0) -> bool:
     """Whether a value is a whole number of at least `least`; True and False are not numbers.
@@ -34,7 +36,7 @@ def is_number(value: object) -> bool:
 
 
 def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -> None:
-    """Raise a ValueError that names the argument which is not a whole number of at least `least`."""
+    """Raise a ValueError that names the argument which is not a whole number from `least` to what 64 bits hold."""
     for name, value in arguments.items():
         if value is None and name in optional:
             continue
@@ -43,6 +45,8 @@ def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -
             raise ValueError(f"{name}: must be a whole number, not {value!r}")
         if whole < least:
             raise ValueError(f"{name}: must be at least {least}, not {value}")
+        if whole > MOST_WHOLE:
+            raise ValueError(f"{name}: must be at most {MOST_WHOLE:,}, not {value!r:.40}")
 
 
 def check_name(argument: str, name: object, names: Iterable[str]) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ogd.checks import MOST_WHOLE
 from ogd.terminal import is_unicode
 
 MOST_BYTES = 64 * 2**20
 MOST_MEMORY = 256 * 2**20
 MOST_DEPTH = 32
-MOST_WHOLE = 2**63 - 1
 MEMORY = {b"[": 72, b"{": 72, b":": 100, b",": 40, b'"': 20}  # bytes that what begins with it takes in Python
 
 

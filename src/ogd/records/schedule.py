@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from ogd.checks import check_name, check_whole, is_number
 
-MOST_SEED = 2**63 - 1
 OPTIMIZERS = ("sgd", "adam")
 
 
@@ -25,8 +24,6 @@ class Schedule:
         check_whole(1, epochs=self.epochs, batch_size=self.batch_size)
         check_whole(1, optional=("curve_every",), curve_every=self.curve_every)
         check_whole(0, seed=self.seed)
-        if self.seed > MOST_SEED:
-            raise ValueError(f"seed: must be at most {MOST_SEED:,}, not {self.seed}")
         check_name("optimizer", self.optimizer, OPTIMIZERS)
         if not is_number(self.lr) or self.lr <= 0:
             raise ValueError(f"lr: must be a positive number, not {self.lr!r}")
