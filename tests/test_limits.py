@@ -29,6 +29,12 @@ def test_a_curve_of_too_many_points_is_refused(capsys, tmp_path, tiny_folder):
     assert err.startswith("ogd: --curve-every: must be at least 4 for 180,000 steps and 2 tasks")
 
 
+@pytest.mark.parametrize(("method", "name"), [("er", "--replay-batch"), ("agem", "--reference-batch")])
+def test_a_batch_that_would_take_all_memory_is_refused(capsys, tmp_path, method, name):
+    code, _, err = run(capsys, "run", "--method", method, name, 10**6, "--out", tmp_path)
+    assert (code, err) == (2, f"ogd: {name}: must be at most 10,000, not 1,000,000\n")
+
+
 @pytest.mark.parametrize("budget", [f"{'9' * 400}GB", "99999999999GB", 10**400])
 def test_a_budget_beyond_all_disks_is_refused(budget):
     with pytest.raises(ValueError, match="budget must be at most 9,223,372,036,854,775,807, or None"):
