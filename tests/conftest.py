@@ -34,30 +34,30 @@ def mnist() -> data.Dataset:
     return data.load("mnist")
 
 
+def write_tiny(
+    folder: Path,
+    n: int = 60,
+    m: int = 30,
+    shape: tuple[int, int] = (6, 5),
+    classes: int = 10,
+    compress: bool = False,
+) -> Path:
+    """Write a folder of IDX files: n training and m test images of a shape, with labels 0 … classes−1 in turn."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    for part, count in [("train", n), ("t10k", m)]:
+        labels = np.arange(count) % classes
+        images = rng.integers(0, 100, (count, *shape)) + 10 * labels[:, None, None]
+        for name, array in [("images-idx3-ubyte", images), ("labels-idx1-ubyte", labels)]:
+            content = idx(array)
+            path = folder / f"{part}-{name}{'.gz' if compress else ''}"
+            path.write_bytes(gzip.compress(content) if compress else content)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def write_idx() -> Callable[..., Path]:
-    """Write a folder of IDX files: n training and m test images of a shape, with labels 0 … classes−1 in turn."""
-
-    def write(
-        folder: Path,
-        n: int = 60,
-        m: int = 30,
-        shape: tuple[int, int] = (6, 5),
-        classes: int = 10,
-        compress: bool = False,
-    ) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        rng = np.random.default_rng(0)
-        for part, count in [("train", n), ("t10k", m)]:
-            labels = np.arange(count) % classes
-            images = rng.integers(0, 100, (count, *shape)) + 10 * labels[:, None, None]
-            for name, array in [("images-idx3-ubyte", images), ("labels-idx1-ubyte", labels)]:
-                content = idx(array)
-                path = folder / f"{part}-{name}{'.gz' if compress else ''}"
-                path.write_bytes(gzip.compress(content) if compress else content)
-        return folder
-
-    return write
+    return write_tiny
 
 
 @pytest.fixture(scope="session")

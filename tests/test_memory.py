@@ -199,6 +199,7 @@ def degenerate(kind: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     return model, x, y
 
 
+@pytest.mark.filterwarnings("ignore:.*stored gradients protect nothing")  # dead ReLU
 @pytest.mark.filterwarnings("ignore:.*of an update is left")  # where nothing may move any more
 @pytest.mark.parametrize("kind", ["duplicates", "dead ReLU", "more directions than parameters", "one example"])
 def test_degenerate_gradients_are_harmless(kind: str) -> None:

@@ -156,6 +156,12 @@ DAMAGES = {
         "malformed|twice",
     ),
     "names of another layer": (document(lambda d: first(d).update(names=["2.weight", "2.bias"])), "where"),
+    "no name": (document(lambda d: first(d).update(names=[])), "piece 0: its names are empty"),
+    "a shape beyond all numbers": (document(lambda d: d["shapes"].update({"0.bias": [10**30]})), "beyond 64 bits"),
+    "deep nesting": (
+        lambda t, m: m.update({state.FORMAT: "[" * 10**5 + "]" * 10**5}),
+        "metadata .* nested more than 32",
+    ),
     "an unknown name": (document(lambda d: first(d).update(names=["x.weight", "x.bias"])), "malformed"),
     "no options": (document(lambda d: d.pop("options")), "options in the state are malformed"),
     "a budget of words": (document(lambda d: d["options"].update(budget="x")), "options .* malformed"),

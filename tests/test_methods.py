@@ -1,4 +1,5 @@
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,7 +7,9 @@ import torch
 
 import naive_lab
 from ogd import methods, training
+from ogd.benchmarks.batch import Batch
 from ogd.experiments import resolve
+from ogd.models.gradient import FactoredGradient
 from ogd.progress import Silent
 from ogd.seeds import draw
 from ogd.training.batches import chunks
@@ -108,6 +111,30 @@ def test_run_3_of_10_equals_run_3_alone(tiny, name, _method, kind, options):
     for a, b in zip(weights(many), weights(alone), strict=True):
         torch.testing.assert_close(a[3], b[0], rtol=1e-12, atol=1e-12)
     assert (all_runs.accuracy[3] == one_run.accuracy[0]).all()
+
+
+@pytest.mark.parametrize("name", ["permuted", "rotated", "split"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_run_of_agem_does_not_depend_on_the_others_by_a_single_bit(tiny, name, dtype):
+    found = {}
+    for runs in ([0, 3, 5], [0], [3], [5]):
+        model = stack(runs=runs, dtype=dtype)
+        training.train(make(name, tiny), model, methods.AGEM(6, 4), **SCHEDULE, progress=False)
+        for place, run in enumerate(runs):
+            found.setdefault(run, []).append([w[place] for w in weights(model)])
+    for together, alone in found.values():
+        assert all(a.equal(b) for a, b in zip(together, alone, strict=True))
+
+
+def test_agem_leaves_a_gradient_alone_where_the_reference_is_zero():
+    model, method = stack(), methods.AGEM()
+    x = torch.rand(2, 5, 30, dtype=torch.float64)
+    gradient = model.gradient(Batch(x, torch.eye(10, dtype=torch.float64)[:5].expand(2, 5, 10)))
+    nothing = FactoredGradient([(a, 0 * d) for a, d in gradient.pairs])
+    method.buffer = SimpleNamespace(draw=lambda step: None)
+    found = method.transform(gradient, SimpleNamespace(gradient=lambda batch: nothing), 0)
+    for a, b in zip(found.tensors(), gradient.tensors(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["permuted", "rotated", "split"])

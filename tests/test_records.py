@@ -135,17 +135,21 @@ def add(*path):
         (drop("options", "per_task"), "its request lacks the option per_task"),
         (lambda text: text.replace('"run": 0', '"ran": 0'), "it lacks run"),
         (damage(request=3), "its request is not an object"),
-        (damage(accuracy=[[0.5]]), r"its accuracy is of shape \(1, 1\), not \(3, 2\)"),
-        (damage(accuracy=[[0.1, 0.2], [0.3, 0.4], [0.5, 1.5]]), "not all fractions"),
-        (damage(accuracy=[[0.1, 0.2], [0.3, 0.4], [0.5, None]]), "not all fractions"),
-        (damage(accuracy="abc"), "is not a usable record"),
-        (damage(run=-1), "its run or lockstep"),
-        (damage(seconds="long"), "its seconds are not a time"),
-        (damage(curve={"steps": [1]}), "is not a usable record"),
-        (damage(curve={"steps": [1], "accuracy": [[0.1]]}), "its curve is of shape"),
-        (damage(environment=3), "is not a usable record"),
-        (damage(environment={"commit": 5}), "its environment is not all text"),
-        (damage(seconds=float("nan")), "its seconds are not a time"),
+        (damage(accuracy=[[0.5]]), "accuracy: must be a list of 3, not 1"),
+        (
+            damage(accuracy=[[0.1, 0.2], [0.3, 0.4], [0.5, 1.5]]),
+            r"accuracy\[2\]\[1\]: must be a number of at least 0 and at most 1, not 1.5",
+        ),
+        (damage(accuracy=[[0.1, 0.2], [0.3, 0.4], [0.5, None]]), r"accuracy\[2\]\[1\]: must be a number .*, not None"),
+        (damage(accuracy="abc"), "accuracy: must be a list of 3, not 'abc'"),
+        (damage(accuracy=[["0.1", 0.2], [0.3, 0.4], [0.5, 1]]), r"accuracy\[0\]\[0\]: must be a number .*, not '0.1'"),
+        (damage(run=-1), "run: must be a whole number of at least 0, not -1"),
+        (damage(seconds="long"), "seconds: must be a number of at least 0, not 'long'"),
+        (damage(curve={"steps": [1]}), "its curve lacks accuracy"),
+        (damage(curve={"steps": [1], "accuracy": [[0.1]]}), r"curve.accuracy\[0\]: must be a list of 2, not 1"),
+        (damage(environment=3), "environment: must be an object, not 3"),
+        (damage(environment={"commit": 5}), "environment.'commit': must be a text"),
+        (damage(seconds=float("nan")), "seconds: must be a finite number, not nan"),
     ],
 )
 def test_a_damaged_record_says_so(tiny, tmp_path, change, message):
@@ -185,8 +189,7 @@ def test_a_record_of_a_plugin_s_method_says_what_to_load(tiny, tmp_path):
 
 def test_other_kinds_of_records_have_versions_too(tiny, tmp_path):
     path, request = tmp_path / "x.json", resolve("rotated", "ewc", tiny)
-    tuning.write(tuning.Tuning(request, [1.0, 2.0], [[0.5, None]], "fisher_examples"), tmp_path)
-    written = tuning.path_of(request, tmp_path)
+    written = tuning.write(tuning.Tuning(request, [1.0, 2.0], [[0.5, None]], "fisher_examples"), tmp_path)
     assert tuning.read(written).option == "fisher_examples"
     value = json.loads(written.read_text())
     del value["option"]
@@ -224,7 +227,35 @@ def test_the_committed_records_are_valid_under_their_names():
         assert records.read(path).path(results) == path
     assert speed.read(results / "speed.json")
     for path in (results / "tuning").iterdir():
-        assert tuning.path_of(tuning.read(path).request, path.parent) == path
+        assert tuning.path_of(tuning.read(path), path.parent) == path
+
+
+def test_a_tuning_of_other_settings_does_not_replace_the_former(tiny, tmp_path):
+    request = resolve("rotated", "ewc", tiny)
+    former = tuning.Tuning(request, [1.0, 2.0], [[0.5, None]])
+    others = [
+        tuning.Tuning(request, [1.0, 3.0], [[0.5, 0.6]]),
+        tuning.Tuning(replace(request, epochs=7), [1.0, 2.0], [[0.5, 0.7]]),
+        tuning.Tuning(request, [1.0, 2.0], [[0.5, 0.8]], "fisher_examples"),
+    ]
+    paths = [tuning.write(one, tmp_path) for one in [former, *others]]
+    assert paths[0].name == "ewc-rotated.json"
+    assert len(set(paths)) == 4
+    assert [tuning.read(path) for path in paths] == [former, *others]
+    more = replace(others[0], scores=[[0.5, 0.6], [0.1, 0.2]])
+    assert tuning.write(more, tmp_path) == paths[1]
+    assert tuning.read(paths[1]) == more
+
+
+def test_what_is_only_in_a_journal_is_found_and_nothing_is_written(tiny, tmp_path):
+    group = [make(tiny, run) for run in range(3)]
+    records.write_all(group, tmp_path)
+    folder = records.folder_of(group[0].request, tmp_path)
+    (folder / "unit-0-1-2.json").write_text(json.dumps([records.record.to_json(record) for record in group]))
+    (folder / "run-1.json").unlink()
+    before = {path.name for path in folder.iterdir()}
+    assert records.find(tmp_path, group[0].request) == dict(enumerate(group))
+    assert {path.name for path in folder.iterdir()} == before
 
 
 def test_a_record_in_another_request_s_place_is_refused(tiny, tmp_path):

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
+
 RECORD = Path(__file__).parents[2] / "results" / "auto.json"
 EPOCHS, BATCH, LR, SEEDS = 2, 10, 0.001, (0, 1, 2)
 WAYS = {"1": "every step", "auto": 'every="auto"'}
@@ -73,7 +75,7 @@ def _run(tasks: Any, seed: int) -> tuple[list[float], list[int]]:
 
 
 def show() -> None:
-    record = json.loads(RECORD.read_text())
+    record = json_files.load(RECORD)
     print("| protection | task 1, at the end | task 5 | all five tasks | k, in tasks 2 … 5 |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for way, label in WAYS.items():

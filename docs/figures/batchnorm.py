@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
+
 RECORD = Path(__file__).parents[2] / "results" / "batchnorm.json"
 STEPS, LR, SEEDS = 200, 1e-3, (0, 1, 2)
 WAYS = {
@@ -102,7 +104,7 @@ def _second(network: Any, way: str, old: Any, new: Any, order: Any) -> dict[str,
 
 
 def show() -> None:
-    record = json.loads(RECORD.read_text())
+    record = json_files.load(RECORD)
     print("| training on the second task | drift of a remembered logit | first task | second task |")
     print("| --- | ---: | ---: | ---: |")
     for way, label in WAYS.items():

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
+
 RECORD = Path(__file__).parents[2] / "results" / "cost.json"
 DIRECTIONS = (50, 100, 200, 400, 800, 1600, 3200)
 FINISHED = (1, 4, 16)  # tasks, for the methods whose cost must not grow with them
@@ -75,7 +77,7 @@ def measure_tasks(finished: int) -> dict[str, Any]:
 
 def show() -> None:
     """Print the record as Markdown."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = json_files.load(RECORD)
     heads = ["directions n", *WAYS.values()]
     print(f"| {' | '.join(heads)} |\n|{' ---: |' * len(heads)}")
     for row in record["directions"]:
@@ -89,7 +91,7 @@ def draw() -> None:
     """Draw the record: cost over the stored directions."""
     import style
 
-    rows = json.loads(RECORD.read_text(encoding="utf-8"))["directions"]
+    rows = json_files.load(RECORD)["directions"]
     made = style.figure(6.4, 3.8)
     axes = made.subplots()
     colours = dict(zip(WAYS, (style.VERMILION, style.ORANGE, style.GREEN, style.BLUE), strict=True))

@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
+
 RECORD = Path(__file__).parents[2] / "results" / "distributed.json"
 STORED, STEPS, BATCH, TURNS = 200, 50, 20, 9
 CASES: dict[str, dict[str, Any]] = {
@@ -136,7 +138,7 @@ def show() -> None:
     heads = ["two ranks", "directions", "rank 0 − rank 1", "rank 0 − one process", "stored per rank", "resident"]
     heads += ["a step, every=1", f"every={STEPS}"]
     print(f"| {' | '.join(heads)} |\n| --- |{' ---: |' * (len(heads) - 1)}")
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = json_files.load(RECORD)
     for case, row in record["measured"].items():
         cells = [case, f"{row['directions']:,}"]
         cells += [f"{row[key]:.1e}" if row[key] else "0" for key in ("between_ranks", "to_one_process")]

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "results" / "frameworks.json"
 SEEDS, STORED, EXAMPLES, LENGTH = (0, 1, 2), 600, 1000, 8
@@ -235,7 +237,7 @@ def accelerate(seed: int, protected: bool) -> Scores:
 
 def show() -> None:
     """Print the record as Markdown."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = json_files.load(RECORD)
     heads = ["framework", "version", "lines", "saved", "task 1 learned", "then plain", "then protected", "difference"]
     print(f"| {' | '.join([*heads, 'task 2: plain, protected'])} |")
     print("| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
@@ -287,7 +289,7 @@ def main(names: list[str]) -> None:
                     found[way].append(globals()[name](seed, way == "protected"))
                 print(name, seed, way, found[way][-1], file=sys.stderr)
         if RECORD.exists():
-            record["frameworks"] = json.loads(RECORD.read_text(encoding="utf-8"))["frameworks"]
+            record["frameworks"] = json_files.load(RECORD)["frameworks"]
         record["frameworks"][name] = found
         write_text(RECORD, json.dumps({**record, "environment": environment()}, indent=1) + "\n")
     show()

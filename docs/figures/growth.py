@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
+
 RECORD = Path(__file__).parents[2] / "results" / "growth.json"
 DIRECTIONS, WIDTHS = (100, 200, 400, 800, 1600, 3200), (100, 200, 400, 800, 1600)
 BATCH, STEPS, REPEATS = 10, 50, 9
@@ -79,7 +81,7 @@ def measure(n: int, width: int) -> dict[str, Any]:
 
 def show() -> None:
     """Print the record as Markdown: growth in n, then in width."""
-    rows = json.loads(RECORD.read_text(encoding="utf-8"))["measured"]
+    rows = json_files.load(RECORD)["measured"]
     for title, key, fixed, value in (
         ("directions n", "directions", "width", 100),
         ("hidden width", "width", "directions", 400),

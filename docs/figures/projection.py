@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
+
 RECORD = Path(__file__).parents[2] / "results" / "projection.json"
 STEPS, LR = 1000, 1e-4
 WAYS = {"free": "not protected", "gradient": "gradient projected", "update": "update projected"}
@@ -132,7 +134,7 @@ def _geometry(ax: Any) -> None:
 
 def show() -> None:
     """Print the record as Markdown."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = json_files.load(RECORD)
     steps = [1, 10, 100, 1000]
     heads = [
         "Adam, 40°",

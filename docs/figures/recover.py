@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ogd import json_files
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -173,7 +175,7 @@ def draw(digits: dict[str, Any]) -> None:
 
 def show() -> None:
     """Print the record as Markdown."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = json_files.load(RECORD)
     n = record["examples"]
     _table(["kept", "size", "closest row, stored", "unseen", "recovered, stored", "unseen"])
     for row in record["measured"]:

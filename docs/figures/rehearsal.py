@@ -16,6 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
+
 RECORD = Path(__file__).parents[2] / "results" / "rehearsal.json"
 SEEDS, KEPT, BATCH, EPOCHS, LR = (0, 1, 2), 200, 32, 3, 1e-3
 MODELS = {"cnn": "CNN, turned digits", "transformer": "transformer, texts"}
@@ -146,7 +148,7 @@ def measure() -> None:
 
 def show() -> None:
     """Print the record as Markdown."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = json_files.load(RECORD)
     print("| | | task 1 | task 2 | task 3 | average | time of plain training |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for name, title in MODELS.items():

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import ogd
+from ogd import json_files
 from ogd.experiments.bench import sizes
 from ogd.experiments.bench.stopwatch import side_by_side
 from ogd.models import mlp
@@ -130,7 +131,7 @@ if __name__ == "__main__":
     for part in (resnet, ratios, transformer, many):
         if not wanted or part.__name__ in wanted:
             found = part()
-            record = json.loads(Path(path).read_text()) if Path(path).exists() else {}
+            record = json_files.load(Path(path)) if Path(path).exists() else {}
             record[part.__name__] = found
             Path(path).write_text(json.dumps(record, indent=1) + "\n")
             print(json.dumps({part.__name__: record[part.__name__]}, indent=1))

@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from ogd import json_files
 from ogd.progress import clock
 
 RECORD = Path(__file__).parents[2] / "results" / "times.json"
@@ -19,7 +20,7 @@ COMMANDS = ("ogd reproduce permuted rotated split --quick", "ogd reproduce all -
 
 def show() -> None:
     """Print a line a command."""
-    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    record = json_files.load(RECORD)
     print(f"| command | time on {record['cores']} cores |\n| --- | ---: |")
     for measured in record["measured"]:
         print(f"| `{measured['command']}` | {clock(measured['seconds'])} |")

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+MOST_WHOLE = 2**63 - 1  # what files hold, and tensors
+
 
 def is_whole(value: object, least: float = 0) -> bool:
     """Whether a value is a whole number of at least `least`; True and False are not numbers.
@@ -22,14 +24,19 @@ def is_number(value: object) -> bool:
     """Whether a value is a finite real number.
 
     Examples:
-        >>> is_number(0.5), is_number(float("nan")), is_number("1")
-        (True, False, False)
+        >>> is_number(0.5), is_number(float("nan")), is_number("1"), is_number(10**400)
+        (True, False, False, False)
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond any float
+        return False
 
 
 def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -> None:
-    """Raise a ValueError that names the argument which is not a whole number of at least `least`."""
+    """Raise a ValueError that names the argument which is not a whole number from `least` to what 64 bits hold."""
     for name, value in arguments.items():
         if value is None and name in optional:
             continue
@@ -38,6 +45,8 @@ def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -
             raise ValueError(f"{name}: must be a whole number, not {value!r}")
         if whole < least:
             raise ValueError(f"{name}: must be at least {least}, not {value}")
+        if whole > MOST_WHOLE:
+            raise ValueError(f"{name}: must be at most {MOST_WHOLE:,}, not {value!r:.40}")
 
 
 def check_name(argument: str, name: object, names: Iterable[str]) -> None:

@@ -16,7 +16,12 @@ MACHINE = f"{zlib.crc32(platform.node().encode()):08x}"  # whose process numbers
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, in UTF-8 and with the newlines it has."""
-    write_bytes(path, text.encode())
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        around = text[max(error.start - 20, 0) : error.end]
+        raise ValueError(f"{path} cannot be written: {around!r} is not Unicode") from error
+    write_bytes(path, content)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

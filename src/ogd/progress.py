@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from ogd.terminal import visible
+
 PATIENCE = 2.0  # seconds before anything is shown
 INTERVAL = 10.0  # seconds between two plain lines
 SOON = 0.01  # of the work: before that much is done, the time left is not worth telling
@@ -86,19 +88,23 @@ class Display:
                 TextColumn("{task.percentage:>3.0f}%", table_column=whole),
                 TimeRemainingColumn(table_column=whole),
                 TextColumn("left", table_column=whole),
-                TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+                TextColumn(
+                    "{task.description}",
+                    markup=False,
+                    table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1),
+                ),
                 console=self.console,
                 expand=True,
                 transient=True,
                 refresh_per_second=4,
             )
-            self.shown = self.bar.add_task(self.title, total=self.total)
+            self.shown = self.bar.add_task(visible(self.title), total=self.total)
             self.bar.start()
         assert self.shown is not None
         self.bar.update(self.shown, completed=self.done, description=self._told(note))
 
     def _told(self, note: str) -> str:
-        return f"{self.title}: {note}" if self.title else note
+        return visible(f"{self.title}: {note}" if self.title else note)
 
 
 def clock(seconds: float) -> str:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ogd import json_files
 from ogd.files import replacing
 
 DIGEST = "digest"  # the document's own key for it
@@ -47,9 +48,9 @@ def read(path: Path, key: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if key not in metadata:
         raise ValueError(f"a safetensors file, but not one of ours: its metadata has no {key!r}")
     try:
-        document = json.loads(metadata[key])
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its metadata is damaged ({error!r})") from error
+        document = json_files.parse(metadata[key].encode())
+    except ValueError as error:
+        raise ValueError(f"its metadata is damaged ({error})") from error
     if not isinstance(document, dict):
         raise ValueError("its metadata is damaged (not an object)")
     said = document.pop(DIGEST, None)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ogd.checks import check_name, check_whole, is_number
+from ogd.terminal import is_unicode
 
 Value = int | float | str
 V = TypeVar("V", bound=Value | None)
@@ -31,6 +32,7 @@ class Option(Generic[V]):
     grid: tuple[float, ...] = ()
     formerly: str = ""  # its name in the first records and on the first command line
     least: float | None = None  # of a number: 1 for a whole one and 0 for any other, unless said
+    most: int | None = None  # of a whole number
     takes: type | None = None
     several: bool = False  # takes one value or more
     metavar: str = ""  # how its value is shown in --help
@@ -68,11 +70,13 @@ class Option(Generic[V]):
             check_name(self.name, value, self.choices)
         elif self.kind is int:
             check_whole(1 if self.least is None else int(self.least), **{self.name: value})
+            if self.most is not None and value > self.most:
+                raise ValueError(f"{self.name}: must be at most {self.most:,}, not {value:,}")
         elif self.kind is float:
             least = self.least or 0
             if not is_number(value) or value < least:
                 raise ValueError(f"{self.name}: must be a number of at least {least:g}, not {value!r}")
-        elif not isinstance(value, str):
+        elif not isinstance(value, str) or not is_unicode(value):
             raise ValueError(f"{self.name}: must be text, not {value!r}")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from ogd.catalogue.entry import Look, Method, Option, Value, Weight
 
+MOST_DRAWN = 10_000  # those of a thousand steps are drawn at once
 PER_TASK = Option("per_task", 200, "gradients or examples to keep of each finished task", formerly="storage")
 IN_TOTAL = Option(
     "in_total",
@@ -26,8 +27,8 @@ PROJECTION = Option(
     ("implicit", "explicit"),
 )
 EVERY = Option("every", 1, "steps between two projections; more than 1 makes the projection explicit")
-REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step")
-REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step")
+REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step", most=MOST_DRAWN)
+REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step", most=MOST_DRAWN)
 REPLAY_EVERY = Option(
     "replay_every", 1, "steps between two replays, each of which then weighs as much as so many", later=True
 )

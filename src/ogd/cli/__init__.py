@@ -14,6 +14,7 @@ from typing import NoReturn
 from ogd.cli.arguments import flag
 from ogd.cli.parser import fail, load_plugins, parser
 from ogd.plugins import load_plugin
+from ogd.terminal import visible
 
 __all__ = ["main"]
 
@@ -23,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without “±” still shows the rest
-    warnings.formatwarning = lambda message, *_: f"ogd: {message}\n"
+    warnings.formatwarning = lambda message, *_: f"ogd: {visible(message)}\n"
     options = Namespace(resumes=False)
     try:
         _end_like_ctrl_c()
@@ -57,12 +58,12 @@ def tell(error: BaseException, *, resumes: bool) -> NoReturn:
             how = ": run the same command again to resume from the last checkpoint; what is finished is kept"
             fail(f"interrupted{how if resumes else ''}", 143 if isinstance(error, Terminated) else 130)
         case ValueError():
-            fail(re.sub(r"^([a-z_]+): ", lambda match: f"{shown(match[1])}: ", str(error)), 2)
+            fail(re.sub(r"^([a-z_]+): ", lambda match: f"{shown(match[1])}: ", visible(error)), 2)
         case BrokenPipeError():  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
         case OSError(filename=str() as name, strerror=str() as reason):
-            fail(f"{name}: {reason}", 1)
+            fail(visible(f"{name}: {reason}"), 1)
         case OSError() | ArithmeticError() | MemoryError() | RuntimeError():
             fail(str(error) or type(error).__name__, 1)
     raise error

@@ -71,6 +71,13 @@ def add_report(sub: ArgumentParser) -> None:
     add_plugin(sub)
 
 
+def add_verify(sub: ArgumentParser) -> None:
+    sub.add_argument(
+        "dir", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of records (default: runs)"
+    )
+    add_plugin(sub)
+
+
 def add_tune(sub: ArgumentParser) -> None:
     options = tunable()
     owners = ", ".join(f"{name} ({flag(option.name)})" for name, option in options.items())

@@ -11,6 +11,7 @@ from ogd import catalogue
 from ogd.cli.arguments import benchmark_settings, flag, method_options, tunable
 from ogd.experiments import EXPERIMENTS, resolve
 from ogd.records.record import RunRecord, to_json
+from ogd.terminal import visible
 
 if TYPE_CHECKING:
     from ogd.experiments.backends import Backend
@@ -36,7 +37,7 @@ def run(options: Namespace) -> None:
     elif whole:
         overview(whole).show(options.markdown)
         for records in whole:
-            print(f"records: {records[0].path(options.out).parent}", file=sys.stderr)
+            print(f"records: {visible(records[0].path(options.out).parent)}", file=sys.stderr)
     complain(outcome.failures)
 
 
@@ -71,7 +72,8 @@ def reproduce(options: Namespace) -> None:
     else:
         for found in done:
             table(compare(found)).show(options.markdown)
-        print(f"records: {options.out}; the page: ogd report {options.out}", file=sys.stderr)
+        out = visible(options.out)
+        print(f"records: {out}; the page: ogd report {out}", file=sys.stderr)
     complain(failures)
 
 
@@ -88,7 +90,7 @@ def complain(failures: Sequence[str]) -> None:
     """Leave with an error if a unit failed; what could be shown has been."""
     if failures:
         count = f"{len(failures)} unit{'s' if len(failures) > 1 else ''} failed"
-        raise RuntimeError("\n".join([f"{count}; what is finished is kept:", *failures]))
+        raise RuntimeError("\n".join([f"{count}; what is finished is kept:", *map(visible, failures)]))
 
 
 def report(options: Namespace) -> None:
@@ -99,12 +101,24 @@ def report(options: Namespace) -> None:
     found = reports.comparisons(options.dir)
     check_writable([out])
     path = reports.write(found, options.dir, out)
-    print(path)
+    print(visible(path))
     if options.open:
         import webbrowser
 
         if not webbrowser.open(path.resolve().as_uri()):
             print("there is no browser to open it with", file=sys.stderr)
+
+
+def verify(options: Namespace) -> None:
+    from ogd.cli.documents import stale
+    from ogd.reporting.verify import verify
+
+    verdict = verify(options.dir)
+    problems = verdict.problems or stale(options.dir)
+    if problems:
+        count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {visible(options.dir)}"
+        raise RuntimeError("\n".join([f"{count}:", *map(visible, problems)]))
+    print(f"{verdict}: all can be read, and none is missing")
 
 
 def tune(options: Namespace) -> None:
@@ -127,7 +141,7 @@ def tune(options: Namespace) -> None:
     scores(found).show()
     if found.choice is None:
         raise ArithmeticError("the weights diverged with every value of the grid: try smaller values")
-    print(f"chosen: {flag(option.name)} {found.choice:g}; record: {tuning.path_of(request, options.out)}")
+    print(f"chosen: {flag(option.name)} {found.choice:g}; record: {visible(tuning.path_of(found, options.out))}")
     if len(found.grid) > 1 and found.choice in (min(found.grid), max(found.grid)):
         print("the chosen value is at the edge of the grid: a wider grid may have a better one", file=sys.stderr)
 
@@ -157,7 +171,7 @@ def show_list(options: Namespace) -> None:
     for group, entries in groups.items():
         print(group)
         for name, summary in entries.items():
-            print(f"  {name:18} {summary}")
+            print(visible(f"  {name:18} {summary}"))
 
 
 def bench(options: Namespace) -> None:

@@ -9,7 +9,10 @@ from typing import NoReturn
 from ogd.cli import arguments, commands
 from ogd.cli.arguments import add_plugin
 from ogd.plugins import load_plugin
+from ogd.terminal import visible
 from ogd.version import __version__
+
+NEWLINE = "\n"
 
 COMMANDS = [
     ("run", arguments.add_run, commands.run, "train methods on a benchmark and compare them"),
@@ -24,6 +27,13 @@ COMMANDS = [
         arguments.add_report,
         commands.report,
         "draw one page of all tables and figures that a folder of records answers, and a file of each",
+    ),
+    (
+        "verify",
+        arguments.add_verify,
+        commands.verify,
+        "check that every record of a folder can be read and none is missing; in the project's own results/, also that "
+        "the documents say the same",
     ),
     (
         "tune",
@@ -63,8 +73,8 @@ class Help(argparse.HelpFormatter):
 
 
 def fail(message: str, code: int) -> NoReturn:
-    """Print one line and leave."""
-    print(f"ogd: {message}", file=sys.stderr)
+    """Print one line, or as many as the message has, and leave."""
+    print(f"ogd: {visible(message, keep=NEWLINE)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -72,7 +72,8 @@ def load(source: str | os.PathLike[str] | None = None) -> Dataset:
     folder = Path(chosen).expanduser()
     if not chosen or not folder.is_dir():
         raise ValueError(f"data: there is no folder {chosen!r}; give one that holds IDX files, or 'mnist'")
-    return _read_folder(folder.resolve().name, folder, {})
+    name = os.fsencode(folder.resolve().name).decode(errors="backslashreplace")  # bytes that are no letters
+    return _read_folder(name, folder, {})
 
 
 def validation(dataset: Dataset, fraction: float = 1 / 6) -> Dataset:

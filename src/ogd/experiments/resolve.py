@@ -9,7 +9,7 @@ from ogd.benchmarks.rules import rules_of
 from ogd.catalogue.entry import Value
 from ogd.checks import check_name, check_whole
 from ogd.data import Dataset
-from ogd.records.request import HIDDEN, Request
+from ogd.records.request import HIDDEN, MOST_TASKS, Request
 from ogd.records.schedule import Schedule
 
 
@@ -49,6 +49,7 @@ def resolve(
         raise ValueError(f"biases: must be True or False, not {biases!r}")
     schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, seed, curve_every)
     settings, options = _shared_out(benchmark, method, own)
+    check_tasks(tasks, settings)
     return Request(
         benchmark=benchmark,
         method=method,
@@ -62,6 +63,16 @@ def resolve(
         **_placed(benchmark, rules_of(benchmark).resolve(tasks, dataset, settings)),
         **{**asdict(schedule), "lr": float(lr), "momentum": float(momentum)},
     )
+
+
+def check_tasks(tasks: int | None, settings: Mapping[str, Any]) -> None:
+    """Raise a ValueError if there are more tasks than a record can hold, before anything is made for them."""
+    check_whole(1, optional=("tasks",), tasks=tasks)
+    if tasks is not None and tasks > MOST_TASKS:
+        raise ValueError(f"tasks: must be at most {MOST_TASKS}, not {tasks:,}")
+    angles = settings.get("angles")
+    if isinstance(angles, Sequence) and len(angles) > MOST_TASKS:
+        raise ValueError(f"angles: must be at most {MOST_TASKS}, one per task, not {len(angles):,}")
 
 
 def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:

@@ -1,9 +1,12 @@
 """Requests → records: trains what is not recorded yet, many runs at once, on as many cores as there are."""
 
+import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +19,9 @@ from ogd.experiments.backends import Backend
 from ogd.experiments.plan import Unit
 from ogd.records import Request, RunRecord
 
-MOST = 100_000
+MOST = 100_000  # runs
+_READING = ContextVar("reading", default=False)
+MOST_POINTS = 100_000  # numbers of a curve: one for each point and task
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,20 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, back
     )
 
 
+@contextmanager
+def reading_only() -> Iterator[None]:
+    """Inside, a run that is not recorded is an error, and nothing is trained."""
+    token = _READING.set(True)
+    try:
+        yield
+    finally:
+        _READING.reset(token)
+
+
 def _record(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, out: Path, backend: Backend) -> list[str]:
     """Train the units and write their records; return a line for each that failed."""
+    if _READING.get():
+        raise ValueError(f"{out} does not hold all runs: {units[0].name} lacks {units[0].runs}")
     check_writable({records.folder_of(unit.request, out) for unit in (*firsts, *units)})
     from ogd.experiments.dispatch import dispatch  # imports torch, which showing what is recorded does not need
 
@@ -100,10 +117,18 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
         if min(pixels) < least:
             found = " × ".join(map(str, pixels))
             raise ValueError(f"model: a {request.model} takes images from {least} × {least} pixels on, not {found}")
-        smallest = min(rules_of(request.benchmark).sizes(request, dataset))
+        sizes = rules_of(request.benchmark).sizes(request, dataset)
+        smallest = min(sizes)
         if request.batch_size > smallest:
             raise ValueError(
                 f"batch_size: {request.batch_size} is above the {smallest:,} training examples of the smallest task"
+            )
+        steps = request.epochs * sum(math.ceil(size / request.batch_size) for size in sizes)
+        if request.curve_every is not None and steps // request.curve_every * request.tasks > MOST_POINTS:
+            least = math.ceil(steps * request.tasks / MOST_POINTS)
+            raise ValueError(
+                f"curve_every: must be at least {least:,} for {steps:,} steps and {request.tasks} tasks, not "
+                f"{request.curve_every:,}: a curve has at most {MOST_POINTS:,} numbers"
             )
 
 

@@ -42,11 +42,9 @@ def tune(request: Request, option: str, grid: Sequence[float], runs: int, held_o
 
 
 def _recorded(asked: Tuning, out: Path) -> list[list[float | None]]:
-    path = tuning.path_of(asked.request, out)
+    path = tuning.path_of(asked, out)
     found = tuning.read(path) if path.exists() else None
-    if found is None or (found.request, found.grid, found.option) != (asked.request, asked.grid, asked.option):
-        return []
-    return found.scores
+    return found.scores if found is not None and found.asks_like(asked) else []
 
 
 def _checkpoints(asked: Tuning, run: int, out: Path) -> list[Checkpoint]:

@@ -8,6 +8,9 @@ from ogd.checks import is_whole
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
+MOST = 2**63 - 1
+
+
 class BudgetExceeded(ValueError):
     """A task does not fit the memory's budget; nothing of it was stored."""
 
@@ -34,9 +37,9 @@ class Budget:
         if isinstance(budget, str):
             match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]?i?B)\s*", budget, re.IGNORECASE)
             if match:
-                return cls(nbytes=int(float(match[1]) * _UNITS[match[2].upper()]))
+                return cls(nbytes=_within(budget, float(match[1]) * _UNITS[match[2].upper()]))
         elif is_whole(budget, 1):
-            return cls(directions=int(budget))
+            return cls(directions=_within(budget, int(budget)))
         raise ValueError(f'budget must be a number of directions, bytes such as "64MB", or None, not {budget!r}')
 
     def __str__(self) -> str:
@@ -60,3 +63,9 @@ class Budget:
                     f"the memory would hold {size:,} {what}, its budget is {most:,}: nothing was stored; "
                     'raise budget=, remember fewer examples (per_task=), or let old tasks shrink (when_full="shrink")'
                 )
+
+
+def _within(given: object, size: float) -> int:
+    if size > MOST:
+        raise ValueError(f"budget must be at most {MOST:,}, or None for no limit, not {given!r:.60}")
+    return int(size)

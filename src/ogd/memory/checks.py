@@ -63,6 +63,8 @@ def check_update(update: object, params: Mapping[str, Tensor]) -> None:
         if u.shape != known.get(name):
             wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
             raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
+        if u.device.type == "cpu" and not bool(u.isfinite().all()):  # elsewhere the answer would have to be waited for
+            raise ValueError(f"update of {name!r} is not finite: NaN or infinity would reach every parameter")
 
 
 def check_whole_parameters(model: nn.Module) -> None:

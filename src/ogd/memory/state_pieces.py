@@ -39,6 +39,8 @@ def piece_of(
 ) -> Piece:
     """Piece i from its entry and its tensors, which are taken out of `tensors`; all of it is checked."""
     names = tuple(plain[name] for name in entry["names"])
+    if not names:
+        raise ValueError(f"piece {i}: its names are empty; a piece belongs to one parameter or two")
     where = f"piece {i} ({', '.join(names)})"
     sizes = [shapes[name] for name in names]
     rows, start = whole(entry["rows"], 1), whole(entry["start"], 0)

@@ -48,7 +48,6 @@ class AGEM(Method):
             return gradient
         reference = model.gradient(self.buffer.draw(step))
         product = gradient.dot(reference)  # (R,)
-        if not (product < 0).any():
-            return gradient
-        c = -product.clamp(max=0) / reference.dot(reference)
+        c = -product / reference.dot(reference)
+        # also where no run needs it: what is computed of a run may not depend on the others, down to the rounding
         return gradient.plus(reference, torch.where(product < 0, c, 0))  # a zero reference gives 0/0

@@ -3,16 +3,15 @@
 import json
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ogd.checks import is_number, is_whole
+from ogd import json_files
 from ogd.files import sweep, write_text
 from ogd.records import request as requests
 from ogd.records import schema
@@ -68,15 +67,22 @@ def write_all(group: Sequence[RunRecord], folder: Path) -> None:
 def recover(folder: Path, request: Request) -> None:
     """Write what a killed process had not copied from its journals, and remove what it left half written."""
     sweep(folder_of(request, folder))
-    for journal in folder_of(request, folder).glob("unit-*.json"):
-        try:
-            found = schema.read(journal, "journal", lambda values: [from_json(value) for value in values])
-        except FileNotFoundError:  # whoever wrote it is alive, and done with it
-            continue
+    for journal, found in _journals(folder_of(request, folder)):
         for record in found:
             if record.request == request and not record.path(folder).exists():
                 write(record, folder)
         journal.unlink(missing_ok=True)
+
+
+def read_journal(path: Path) -> list[RunRecord]:
+    """Read the records of a group that a killed process did not finish copying."""
+    return schema.read(path, "journal", _group)
+
+
+def _journals(folder: Path) -> Iterator[tuple[Path, list[RunRecord]]]:
+    for path in sorted(folder.glob("unit-*.json")):
+        with suppress(FileNotFoundError):  # whoever wrote it is alive, and done with it
+            yield path, read_journal(path)
 
 
 def read(path: Path) -> RunRecord:
@@ -85,14 +91,16 @@ def read(path: Path) -> RunRecord:
 
 
 def find(folder: Path, request: Request) -> dict[int, RunRecord]:
-    """Return the records of `request` under `folder`, by run."""
-    found = {}
+    """Return the records of `request` under `folder`, by run, also those that are only in a journal yet."""
+    found: dict[int, RunRecord] = {}
+    for _, group in _journals(folder_of(request, folder)):
+        found |= {record.run: record for record in group if record.request == request}
     for path in sorted(folder_of(request, folder).glob("run-*.json")):
         record = read(path)
         if record.request != request or record.path(folder) != path:
             raise ValueError(f"{path} answers another request; remove it to run it again")
         found[record.run] = record
-    return found
+    return dict(sorted(found.items()))
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:
@@ -104,22 +112,19 @@ def from_json(value: Any) -> RunRecord:
     schema.check_schema(value)
     schema.check_fields(value, RunRecord, "it", ["schema"])
     request = requests.from_json(value["request"])
-    run, lockstep, seconds = value["run"], value["lockstep"], value["seconds"]
-    if not is_whole(run) or not is_whole(lockstep, 1):
-        raise ValueError("its run or lockstep is not a number of runs")
-    if not is_number(seconds) or seconds < 0:
-        raise ValueError("its seconds are not a time")
-    if not all(isinstance(fact, str | None) for fact in dict(value["environment"]).values()):
-        raise ValueError("its environment is not all text")
-    accuracy = _fractions(value["accuracy"], (request.tasks + 1, request.tasks), "accuracy")
+    rows = json_files.items(value["accuracy"], "accuracy", request.tasks + 1)
+    facts = json_files.fields(value["environment"], "environment")
     return RunRecord(
         request=request,
-        run=run,
-        accuracy=accuracy.tolist(),
+        run=json_files.whole(value["run"], "run"),
+        accuracy=[schema.all_fractions(row, f"accuracy[{i}]", request.tasks) for i, row in enumerate(rows)],
         curve=_curve(value["curve"], request.tasks),
-        seconds=seconds,
-        lockstep=lockstep,
-        environment=dict(value["environment"]),
+        seconds=json_files.number(value["seconds"], "seconds", 0),
+        lockstep=json_files.whole(value["lockstep"], "lockstep", 1),
+        environment={
+            name: None if fact is None else json_files.text(fact, f"environment.{json_files.told(name)}")
+            for name, fact in facts.items()
+        },
     )
 
 
@@ -146,27 +151,22 @@ def folder_of(request: Request, folder: Path) -> Path:
     return folder / f"{request.benchmark}-{request.method}-{request.key}"
 
 
-def _fractions(value: Any, shape: tuple[int, ...], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    array = np.array(value, dtype=np.float64)  # None becomes NaN
-    if array.shape != shape:
-        raise ValueError(f"its {name} is of shape {array.shape}, not {shape}")
-    if (np.isnan(array).any() and name == "accuracy") or ((array < 0) | (array > 1)).any():
-        raise ValueError(f"its {name} is not all fractions between 0 and 1")
-    return array
+def _group(value: Any) -> list[RunRecord]:
+    found = []
+    for i, one in enumerate(json_files.items(value, "")):
+        with schema.inside(f"[{i}]"):
+            found.append(from_json(one))
+    return found
 
 
 def _curve(value: Any, tasks: int) -> Curve | None:
     if value is None:
         return None
     schema.check_fields(value, Curve, "its curve")
-    steps = value["steps"]
-    if steps == value["accuracy"] == []:  # training was over before the first point
-        return Curve([], [])
-    accuracy = _fractions(value["accuracy"], (len(steps), tasks), "curve")
-    return Curve(
-        [int(step) for step in steps],
-        [[None if np.isnan(a) else a for a in row] for row in accuracy.tolist()],
-    )
+    listed = json_files.items(value["steps"], "curve.steps")
+    steps = [json_files.whole(step, f"curve.steps[{k}]", 1) for k, step in enumerate(listed)]
+    rows = json_files.items(value["accuracy"], "curve.accuracy", len(steps))
+    return Curve(steps, [schema.fractions(row, f"curve.accuracy[{k}]", tasks) for k, row in enumerate(rows)])
 
 
 def _version(package: str) -> str | None:

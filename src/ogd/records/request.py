@@ -5,11 +5,14 @@ import json
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
-from ogd import catalogue
+from ogd import catalogue, json_files
 from ogd.catalogue.entry import Value
-from ogd.records.schema import Newer, check_fields, check_known
+from ogd.checks import check_whole
+from ogd.records.schedule import Schedule
+from ogd.records.schema import Newer, check_fields, check_known, inside
 
 Partition = tuple[tuple[int, ...], ...]
+MOST_TASKS = 300  # a record has a number for every pair of tasks
 HIDDEN = {"mlp": (100, 100), "cnn": (100,)}  # units of the hidden linear layers, by model
 
 
@@ -71,10 +74,37 @@ def from_json(value: Any) -> Request:
     """Read a request out of a record; raise a ValueError that says what is wrong with it."""
     check_fields(value, Request, "its request")
     for kind, known in (("benchmark", catalogue.BENCHMARKS), ("method", catalogue.METHODS)):
-        if value[kind] not in known:
-            raise Newer(f"the {kind} {value[kind]!r}", "load the plugin that has it (--plugin FILE.py), or upgrade ogd")
-    options = _options(value["method"], dict(value["options"]))
+        if json_files.text(value[kind], f"request.{kind}") not in known:
+            named = f"the {kind} {json_files.told(value[kind])}"
+            raise Newer(named, "load the plugin that has it (--plugin FILE.py), or upgrade ogd")
+    options = _options(value["method"], dict(json_files.fields(value["options"], "request.options")))
+    _check(value, options)
     return Request(**{name: _frozen(part) for name, part in {**value, "options": options}.items()})
+
+
+def _check(value: dict[str, Any], options: dict[str, Value]) -> None:
+    """Raise an error that names the field which no request can have."""
+    with inside("request"):
+        Schedule(**{one.name: value[one.name] for one in fields(Schedule) if one.name in value})
+        tasks = json_files.whole(value["tasks"], "tasks", 1, MOST_TASKS)
+        for units in json_files.items(value["hidden"], "hidden"):
+            check_whole(1, hidden=units)
+        for name in ("data", "data_sha256", *({"init", "model"} & value.keys())):
+            json_files.text(value[name], name)
+        if value["heads"] is not None:
+            json_files.text(value["heads"], "heads")
+        json_files.fields(value.get("settings", {}), "settings")
+        if value["benchmark"] == "rotated":
+            for i, angle in enumerate(json_files.items(value["angles"], "angles", tasks)):
+                json_files.number(angle, f"angles[{i}]")
+        if value["benchmark"] == "split":
+            for i, part in enumerate(json_files.items(value["partition"], "partition", tasks)):
+                for label in json_files.items(part, f"partition[{i}]"):
+                    json_files.whole(label, f"partition[{i}]")
+        if value.get("model", Request.model) not in HIDDEN:
+            raise Newer(f"the model {json_files.told(value['model'])}")
+    with inside("request.options"):
+        catalogue.check_options(value["method"], **options)
 
 
 def _options(method: str, given: dict[str, Value]) -> dict[str, Value]:

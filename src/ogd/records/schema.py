@@ -4,15 +4,18 @@ A field that came later has a default, which is what older versions did, so thei
 version wrote and this one does not know is an error that names the versions: leaving it out would change its meaning.
 """
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ogd import json_files
+from ogd.json_files import BadFile, Wrong
 from ogd.version import __version__
 
 SCHEMA = 1
+REMEDY = "remove it to run it again"
 T = TypeVar("T")
 
 
@@ -25,18 +28,31 @@ class Newer(ValueError):
 
 
 def read(path: Path, kind: str, convert: Callable[[Any], T]) -> T:
-    """Read a JSON file and convert it; a ValueError names the file, what is wrong with it and what to do."""
+    """Read a JSON file and convert it; a `BadFile` names the file, what is wrong with it and what to do."""
     value: Any = None
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json_files.load(path, kind)
         return convert(value)
+    except BadFile as error:
+        raise BadFile(path, f"{error}; {REMEDY}", error.field) from error
     except Newer as error:
-        raise ValueError(
-            f"{path} has {error}, which this ogd ({__version__}) does not know; ogd {_writer(value)} wrote it: "
-            f"{error.remedy}"
-        ) from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"{path} is not a usable {kind}: {error}; remove it to run it again") from error
+        message = f"{path} has {error}, which this ogd ({__version__}) does not know; ogd {_writer(value)} wrote it: "
+        raise BadFile(path, message + error.remedy) from error
+    except (ValueError, TypeError, KeyError) as error:
+        field = error.field if isinstance(error, Wrong) else ""
+        raise BadFile(path, f"{path} is not a usable {kind}: {error}; {REMEDY}", field) from error
+
+
+@contextmanager
+def inside(field: str) -> Iterator[None]:
+    """Turn errors that name an argument, `lr: must be …`, into ones that name a field, `request.lr: must be …`."""
+    try:
+        yield
+    except Newer:
+        raise
+    except ValueError as error:
+        name, colon, problem = str(error).partition(": ")
+        raise (Wrong(f"{field}.{name}", problem) if colon else Wrong(field, name)) from error
 
 
 def check_schema(value: Any) -> None:
@@ -44,9 +60,11 @@ def check_schema(value: Any) -> None:
     if not isinstance(value, dict) or "schema" not in value:
         raise ValueError("it has no schema number")
     number = value["schema"]
-    if number != SCHEMA:
+    if number != SCHEMA or isinstance(number, bool):
         newer = isinstance(number, int) and number > SCHEMA
-        raise Newer(f"schema {number}") if newer else ValueError(f"its schema is {number!r}, not {SCHEMA}")
+        raise (
+            Newer(f"schema {number}") if newer else ValueError(f"its schema is {json_files.told(number)}, not {SCHEMA}")
+        )
 
 
 def check_fields(value: Any, cls: type, what: str, more: Iterable[str] = ()) -> None:
@@ -62,11 +80,23 @@ def check_fields(value: Any, cls: type, what: str, more: Iterable[str] = ()) -> 
     check_known(value, {*(field.name for field in fields(cls)), *more}, "field", what)
 
 
+def fractions(value: Any, field: str, count: int) -> list[float | None]:
+    """Return so many numbers between 0 and 1, or None for one that is null."""
+    row = json_files.items(value, field, count)
+    return [None if a is None else float(json_files.number(a, f"{field}[{i}]", 0, 1)) for i, a in enumerate(row)]
+
+
+def all_fractions(value: Any, field: str, count: int) -> list[float]:
+    """Return so many numbers between 0 and 1."""
+    row = json_files.items(value, field, count)
+    return [float(json_files.number(a, f"{field}[{i}]", 0, 1)) for i, a in enumerate(row)]
+
+
 def check_known(given: Iterable[str], known: Iterable[str], kind: str, what: str) -> None:
     """Raise `Newer` if a name is given that is not known."""
     if unknown := sorted(set(given) - set(known)):
         plural = "s" if len(unknown) > 1 else ""
-        raise Newer(f"the {kind}{plural} {', '.join(map(repr, unknown))} in {what}")
+        raise Newer(f"the {kind}{plural} {', '.join(map(json_files.told, unknown[:5]))} in {what}")
 
 
 def _writer(value: Any) -> str:
@@ -74,4 +104,4 @@ def _writer(value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else value
     environment = first.get("environment") if isinstance(first, dict) else None
     written = environment.get("ogd") if isinstance(environment, dict) else None
-    return str(written or "of an unknown version")
+    return written if isinstance(written, str) and len(written) < 40 else "of an unknown version"

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ogd import json_files
 from ogd.files import write_text
 from ogd.records import schema
 from ogd.records.record import environment
@@ -25,7 +26,7 @@ class Ratio:
 def write(ratios: Sequence[Ratio], path: Path) -> None:
     """Keep a measurement."""
     value = {"schema": schema.SCHEMA, "ratios": [asdict(ratio) for ratio in ratios], "environment": environment()}
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
 
 
 def read(path: Path) -> list[Ratio]:
@@ -37,6 +38,13 @@ def from_json(value: Any) -> list[Ratio]:
     """Check and convert what `json.loads` gave."""
     schema.check_schema(value)
     schema.check_known(value, ["schema", "ratios", "environment"], "field", "it")
-    for ratio in value["ratios"]:
-        schema.check_fields(ratio, Ratio, "a ratio")
-    return [Ratio(**ratio) for ratio in value["ratios"]]
+    if "ratios" not in value:
+        raise ValueError("it lacks ratios")
+    return [_ratio(ratio, f"ratios[{i}]") for i, ratio in enumerate(json_files.items(value["ratios"], "ratios"))]
+
+
+def _ratio(value: Any, where: str) -> Ratio:
+    schema.check_fields(value, Ratio, where)
+    key, meaning = (json_files.text(value[name], f"{where}.{name}") for name in ("key", "meaning"))
+    median, low, high = (json_files.number(value[name], f"{where}.{name}", 0) for name in ("median", "low", "high"))
+    return Ratio(key, median, low, high, meaning)

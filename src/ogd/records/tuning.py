@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ogd import json_files
 from ogd.files import write_text
 from ogd.records import request as requests
 from ogd.records import schema
 from ogd.records.record import environment
-from ogd.records.request import Request
+from ogd.records.request import Request, digest
 
 
 @dataclass(frozen=True)
@@ -34,16 +35,26 @@ class Tuning:
         found = [(mean, value) for mean, value in zip(self.means, self.grid, strict=True) if mean is not None]
         return max(found, key=lambda pair: (pair[0], -pair[1]))[1] if found else None  # of equals the smaller
 
+    def asks_like(self, other: "Tuning") -> bool:
+        """Whether both are of one request, option and grid, so that their runs belong together."""
+        return (self.request, self.grid, self.option) == (other.request, other.grid, other.option)
 
-def path_of(request: Request, folder: Path) -> Path:
-    """Return where a tuning is kept: `<method>-<benchmark>.json`."""
-    return folder / f"{request.method}-{request.benchmark}.json"
+
+def path_of(tuning: Tuning, folder: Path) -> Path:
+    """Return where a tuning is kept: `<method>-<benchmark>.json`, with a key where other settings have that place."""
+    name = f"{tuning.request.method}-{tuning.request.benchmark}"
+    plain = folder / f"{name}.json"
+    if not plain.exists() or read(plain).asks_like(tuning):
+        return plain
+    return folder / f"{name}-{digest([tuning.request.key, tuning.option, tuning.grid])}.json"
 
 
-def write(tuning: Tuning, folder: Path) -> None:
-    """Keep a tuning, in the place of an earlier one of this method on this benchmark."""
+def write(tuning: Tuning, folder: Path) -> Path:
+    """Keep a tuning in the place of an earlier one that asked the same, and return its path."""
     value = {"schema": schema.SCHEMA, **asdict(tuning), "choice": tuning.choice, "environment": environment()}
-    write_text(path_of(tuning.request, folder), json.dumps(value, indent=1, allow_nan=False) + "\n")
+    path = path_of(tuning, folder)
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+    return path
 
 
 def read(path: Path) -> Tuning:
@@ -55,12 +66,13 @@ def from_json(value: Any) -> Tuning:
     """Check and convert what `json.loads` gave."""
     schema.check_schema(value)
     schema.check_fields(value, Tuning, "it", ["schema", "choice", "environment"])
-    request, grid, scores = requests.from_json(value["request"]), value["grid"], value["scores"]
-    option = value.get("option", Tuning.option)
+    request = requests.from_json(value["request"])
+    option = json_files.text(value.get("option", Tuning.option), "option")
     if option not in request.options:
-        raise ValueError(f"its option {option!r} is no option of {request.method}")
-    if not isinstance(scores, list) or any(
-        len(row) != len(grid) or not all(a is None or 0 <= a <= 1 for a in row) for row in scores
-    ):
-        raise ValueError("its scores are not a fraction or null for every value and run")
+        raise ValueError(f"its option {json_files.told(option)} is no option of {request.method}")
+    grid = [json_files.number(x, f"grid[{i}]") for i, x in enumerate(json_files.items(value["grid"], "grid"))]
+    if not grid:
+        raise json_files.Wrong("grid", "must have a value")
+    rows = json_files.items(value["scores"], "scores")
+    scores = [schema.fractions(row, f"scores[{run}]", len(grid)) for run, row in enumerate(rows)]
     return Tuning(request, grid, scores, option)

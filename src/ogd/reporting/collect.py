@@ -18,14 +18,19 @@ def collect(folder: Path) -> list[Found]:
         raise ValueError(
             f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"
         )
-    dataset = load("mnist")
-    found = [_chosen(experiment, dataset, folder) for experiment in EXPERIMENTS.values()]
+    found = found_in(folder)
     if not any(one.share for one in found):
         raise ValueError(
             f"dir: {str(folder)!r} holds no records of the tables and figures that `ogd list` names; "
             f"`ogd reproduce all --quick --out {folder}` makes some"
         )
     return found
+
+
+def found_in(folder: Path) -> list[Found]:
+    """Return the same, also where there is nothing."""
+    dataset = load("mnist")
+    return [_chosen(experiment, dataset, folder) for experiment in EXPERIMENTS.values()]
 
 
 def _chosen(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:

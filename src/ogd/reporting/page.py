@@ -17,6 +17,7 @@ from ogd.reporting.choices import CHOICES
 from ogd.reporting.compare import Comparison
 from ogd.reporting.judge import EXCEPTIONS, MARKS, RULE
 from ogd.reporting.style import INK
+from ogd.terminal import visible
 from ogd.version import __version__
 
 
@@ -91,7 +92,7 @@ def command(comparison: Comparison, folder: Path, quickly: bool) -> str:
 
 def shown(folder: Path) -> str:
     """Return a folder as a command names it; of an absolute path only the last part, for a page is shown around."""
-    return shlex.quote(folder.name if folder.is_absolute() else str(folder))
+    return shlex.quote(visible(folder.name if folder.is_absolute() else folder))
 
 
 def _methods(comparisons: Sequence[Comparison]) -> dict[str, Method]:

@@ -9,12 +9,14 @@ import numpy.typing as npt
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from ogd.benchmarks.rules import task_names
 from ogd.catalogue import METHODS
 from ogd.records import RunRecord, average_accuracy, final_accuracy, forgetting
 from ogd.records.speed import Ratio
 from ogd.records.tuning import Tuning
+from ogd.terminal import visible
 
 Array = npt.NDArray[np.float64]
 WIDE = Console(width=10_000).options  # for measuring
@@ -40,7 +42,7 @@ class Table:
     def show(self, markdown: bool = False) -> None:
         """Print the table. No figure is ever cut: in a narrow terminal its ± goes below it, or the line wraps."""
         if markdown:
-            print(self.markdown())
+            print(visible(self.markdown(), keep="\n"))
             return
         console = _Console()
         table = self._rich()
@@ -49,27 +51,33 @@ class Table:
         width = console.measure(table, options=WIDE).maximum
         if self.prose and console.is_terminal:
             width = min(width, console.width)
-        console.print(f"[bold]{self.title}[/bold]", soft_wrap=True)
+        console.print(_plain(self.title, style="bold"), soft_wrap=True)
         _Console(width=max(width, console.width)).print(table, width=width)
-        console.print(f"{self.caption}\n", soft_wrap=not console.is_terminal, highlight=False)
+        console.print(Text(visible(f"{self.caption}\n", keep="\n")), soft_wrap=not console.is_terminal)
 
     def _rich(self, stacked: bool = False) -> RichTable:
         table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         last = len(self.columns) - 1
         for number, column in enumerate(self.columns):
             text = self.prose and number == last
-            table.add_column(column, justify="left" if number == 0 or text else "right", no_wrap=not text)
+            table.add_column(_plain(column), justify="left" if number == 0 or text else "right", no_wrap=not text)
         for group in self.groups:
             for number, line in enumerate(group):
-                cells = [cell.replace(" ± ", "\n± ") for cell in line] if stacked else line
+                cells = [_plain(cell, broken=" ± " if stacked else "") for cell in line]
                 table.add_row(*cells, end_section=len(group) > 1 and number == len(group) - 1)
         return table
 
     def markdown(self) -> str:
         """Return the table for a document."""
         lines = [self.columns, ("---",) * len(self.columns), *(line for group in self.groups for line in group)]
-        rows = "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
-        return f"**{self.title}** {self.caption}\n\n{rows}"
+        rows = "\n".join("| " + " | ".join(visible(cell).replace("|", r"\|") for cell in line) + " |" for line in lines)
+        return f"**{visible(self.title)}** {self.caption}\n\n{rows}"
+
+
+def _plain(text: str, broken: str = "", style: str = "") -> Text:
+    """A text as it is, where rich would take `[v2]` for markup and `:x:` for a picture; on two lines where broken."""
+    shown = visible(text)
+    return Text(shown.replace(broken, f"\n{broken.lstrip()}") if broken else shown, style)
 
 
 def overview(answers: Sequence[list[RunRecord]]) -> Table:

@@ -17,6 +17,7 @@ from torch import Tensor
 from ogd import tensor_files
 from ogd.checks import is_whole
 from ogd.records.metrics import Array
+from ogd.terminal import visible
 from ogd.training.history import History
 
 SCHEMA = 3
@@ -67,7 +68,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-            warnings.warn(f"{self.path} cannot be used, starting again: {error}", stacklevel=2)
+            warnings.warn(visible(f"{self.path} cannot be used, starting again: {error}"), stacklevel=2)
             return None
         return history
 
@@ -83,7 +84,7 @@ class Checkpoint:
             tensor_files.write(self.path, "ogd", about, tensors)
         except OSError as error:
             if not self.failed:
-                warnings.warn(f"{self.path} cannot be written, going on without: {error}", stacklevel=2)
+                warnings.warn(visible(f"{self.path} cannot be written, going on without: {error}"), stacklevel=2)
             self.failed = True
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ogd.memory.algebra.blocks import Block
 from ogd.memory.algebra.columns import Columns
-from ogd.memory.algebra.pseudo_inverse import cutoff, whitener
+from ogd.memory.algebra.pseudo_inverse import NOTHING, cutoff, scales, whitener
 from ogd.memory.algebra.solve import Iterative, Whitened
 from ogd.memory.algebra.store import Store
 from ogd.memory.algebra.work import announce
@@ -25,6 +25,7 @@ class Projector:
         self.G, self.solve = G, solve
         self.names, self.n = tuple(G.params), G.n
         self.last: tuple[Tensor, Tensor] | None = None  # |u − P u|² and |u|² of the last update of a single model
+        self.dropped = 0  # rows that count as zero
         self._warned = False
 
     @property
@@ -46,6 +47,17 @@ class Projector:
             norms = [norm.to(s) for norm in torch._foreach_norm(list(opposite))]
             self.last = (c @ s, torch.stack(norms).square().sum())
         self.G.add_combination(params, c)
+
+    def check_dropped(self) -> bool:
+        """Warn if some of the stored gradients are dropped; return whether there was something to say."""
+        if self.dropped:
+            warnings.warn(
+                f"{self.dropped:,} of {self.n:,} stored gradients protect nothing: they are zero, or more than "
+                f"{1 / NOTHING:.0e} times smaller than the largest. Do those outputs depend on the protected "
+                "parameters, and are they logits, not probabilities that have reached 0 or 1?",
+                stacklevel=6,
+            )
+        return bool(self.dropped)
 
     def check_room(self) -> None:
         """Warn once when hardly anything is left of an update; where the answer is on another device, do not wait."""
@@ -72,11 +84,20 @@ def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None
     if not params:
         return None
     G = Columns(store.only(params), params, len(store), store.sharded)
+    whole = not G.lead and len(params) == len(store.shapes)
     if G.n > DIRECT and not G.lead:
-        return Projector(G, Iterative(G))
+        return _counted(Projector(G, solve := Iterative(G)), solve.scale, whole)
     W = store.triangular_whitener(params)
-    if W is None:
-        if G.n > SLOW and not G.lead:
-            announce(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
-        W = whitener(store.gram(params), cutoff(G.n, G.dtype))
-    return Projector(G, Whitened(W.to(G.dtype)))
+    if W is not None:
+        return Projector(G, Whitened(W.to(G.dtype)))
+    if G.n > SLOW and not G.lead:
+        announce(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
+    K = store.gram(params)
+    W = whitener(K, cutoff(G.n, G.dtype))
+    return _counted(Projector(G, Whitened(W.to(G.dtype))), scales(K), whole)
+
+
+def _counted(projector: Projector, scale: Tensor, whole: bool) -> Projector:
+    """The same, with the rows counted that are nothing in all parameters: in some of them, a row may well be zero."""
+    projector.dropped = int((scale == 0).sum()) if whole else 0
+    return projector

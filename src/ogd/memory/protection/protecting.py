@@ -39,6 +39,7 @@ class Protecting:
     _watch: Watch
     _binding: Binding
     _protections: list[Protection | Rehearsal]
+    _dropped_told = False  # whether we have warned of gradients that protect nothing
 
     def _account(self) -> None:
         raise NotImplementedError
@@ -177,4 +178,7 @@ class Protecting:
             self._alike = self.store
         params = self.parameters.among(tensors)
         projector = projector_of(self.store, params)
-        return None if projector is None else (projector, [params[name] for name in projector.names])
+        if projector is None:
+            return None
+        self._dropped_told = self._dropped_told or projector.check_dropped()
+        return projector, [params[name] for name in projector.names]

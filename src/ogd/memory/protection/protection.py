@@ -4,6 +4,7 @@ With every = k the displacement of k steps, a window, is projected at once: w �
 anchor is the weights before the first of them. As P = I − Gᵀ K⁺ G that is  w ← w − Gᵀ K⁺ G (w − anchor).
 """
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
@@ -64,9 +65,11 @@ class Protection(Hooked):
             self._take_in()
         if not (self.pending or self._stepped) or self.projector is None or self._disturbed():
             return
+        steps = self.pending or 1
         self._close()
         began = clock(self._params) if self._pace else 0.0
         with torch.no_grad():
+            self._refuse_what_is_not_finite(steps)
             torch._foreach_sub_(self._anchor, self._params)
             self.projector.remove(self._params, self._anchor)
         self._versions = versions(self._params)
@@ -161,6 +164,23 @@ class Protection(Hooked):
     def _close(self) -> None:
         self.pending, self._stepped, self._inside = 0, set(), set()
 
+    def _refuse_what_is_not_finite(self, steps: int) -> None:
+        """Undo a window of steps after which a weight is NaN or infinite: its projection would make every weight so.
+
+        Weights on another device are not looked at, for that would wait for it.
+        """
+        assert self.projector is not None
+        if any(p.device.type != "cpu" for p in self._params) or all_finite(self._params):
+            return
+        name = next(name for name, p in zip(self.projector.names, self._params, strict=True) if not all_finite([p]))
+        torch._foreach_copy_(self._params, self._anchor)
+        self._versions = versions(self._params)
+        last = "last step" if steps == 1 else f"last {steps:,} steps"
+        raise RuntimeError(
+            f"{name} is not finite after the {last}: NaN or infinity would reach every weight, so all protected ones "
+            "are as they were before. Look for it in the loss, and begin with a new optimizer where its state has it"
+        )
+
     def _disturbed(self) -> bool:
         """Whether somebody else set the weights inside a window: then the next one begins at them.
 
@@ -186,6 +206,11 @@ class Protection(Hooked):
         self.projector, self._params = made if made is not None else (None, [])
         self._anchor = [torch.empty_like(p, dtype=working(p.dtype)) for p in self._params]
         self._versions = versions(self._params)
+
+
+def all_finite(params: Sequence[Tensor]) -> bool:
+    """Whether no number is NaN or infinite. A sum is finite only if all of it is, and takes a fraction of the time."""
+    return all(math.isfinite(float(p.detach().sum())) or bool(p.isfinite().all()) for p in params)
 
 
 def versions(params: Iterable[Tensor]) -> list[int]:

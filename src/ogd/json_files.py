@@ -1,0 +1,179 @@
+"""JSON files, strictly: nothing read is trusted, and an error names the file and the field.
+
+A file is at most 64 MiB of UTF-8, nested at most 32 deep, and takes at most 256 MiB once it is read. A number is
+finite, a whole one within 64 bits, a text is Unicode, and no object has a field twice.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ogd.checks import MOST_WHOLE
+from ogd.terminal import is_unicode
+
+MOST_BYTES = 64 * 2**20
+MOST_MEMORY = 256 * 2**20
+MOST_DEPTH = 32
+MEMORY = {b"[": 72, b"{": 72, b":": 100, b",": 40, b'"': 20}  # bytes that what begins with it takes in Python
+
+
+class Wrong(ValueError):
+    """A field is not what it must be."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}" if field else problem)
+        self.field = field
+
+
+class BadFile(ValueError):
+    """A file cannot be used; `field` is the part of it that is wrong, or "" where all of it is."""
+
+    def __init__(self, path: Path, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.path, self.field = path, field
+
+
+def load(path: Path, kind: str = "JSON file") -> Any:
+    """Return what a file holds, or raise a `BadFile`."""
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    try:
+        return parse(content)
+    except Wrong as error:
+        raise BadFile(path, f"{path} is not a usable {kind}: {error}", error.field) from error
+
+
+def parse(content: bytes) -> Any:
+    """Return the value of a JSON text, or raise a `Wrong`.
+
+    Examples:
+        >>> parse(b'{"a": [1, 2.5]}')
+        {'a': [1, 2.5]}
+        >>> parse(b'{"a": [1, 1e999]}')
+        Traceback (most recent call last):
+        ogd.json_files.Wrong: a[1]: must be a finite number, not inf
+    """
+    if len(content) > MOST_BYTES:
+        raise Wrong("", f"it is larger than {MOST_BYTES:,} bytes")
+    if sum(each * content.count(mark) for mark, each in MEMORY.items()) > MOST_MEMORY:
+        raise Wrong("", f"it would take more than {MOST_MEMORY:,} bytes of memory")
+    try:
+        value = json.loads(content.decode(), object_pairs_hook=_once)
+    except UnicodeDecodeError as error:
+        raise Wrong("", f"it is not UTF-8 text (byte {error.start:,})") from error
+    except RecursionError as error:
+        raise Wrong("", f"it is nested more than {MOST_DEPTH} deep") from error
+    except Wrong:
+        raise
+    except ValueError as error:
+        raise Wrong("", f"it is not JSON ({error})") from error
+    _check(value)
+    return value
+
+
+def text(value: Any, field: str, most: int = 10_000) -> str:
+    """Return a text, or raise a `Wrong`."""
+    if not isinstance(value, str) or len(value) > most:
+        raise Wrong(field, f"must be a text of at most {most:,} letters, not {told(value)}")
+    return value
+
+
+def number(value: Any, field: str, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return a finite number, or raise a `Wrong`.
+
+    Examples:
+        >>> number(None, "median", 0)
+        Traceback (most recent call last):
+        ogd.json_files.Wrong: median: must be a number of at least 0, not None
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        bounds = f" of at least {least:g}" if least > -math.inf else ""
+        bounds += f"{' and' if bounds else ' of'} at most {most:g}" if most < math.inf else ""
+        raise Wrong(field, f"must be a number{bounds}, not {told(value)}")
+    return value
+
+
+def whole(value: Any, field: str, least: int = 0, most: int = MOST_WHOLE) -> int:
+    """Return a whole number, or raise a `Wrong`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        bounds = f"at least {least}" + (f" and at most {most:,}" if most < MOST_WHOLE else "")
+        raise Wrong(field, f"must be a whole number of {bounds}, not {told(value)}")
+    return value
+
+
+def items(value: Any, field: str, count: int | None = None) -> list[Any]:
+    """Return a list, of so many items where it is said, or raise a `Wrong`."""
+    if not isinstance(value, list) or (count is not None and len(value) != count):
+        wanted = "a list" if count is None else f"a list of {count:,}"
+        found = f"{len(value):,}" if isinstance(value, list) else told(value)
+        raise Wrong(field, f"must be {wanted}, not {found}")
+    return value
+
+
+def fields(value: Any, field: str) -> dict[str, Any]:
+    """Return an object, or raise a `Wrong`."""
+    if not isinstance(value, dict):
+        raise Wrong(field, f"must be an object, not {told(value)}")
+    return value
+
+
+def told(value: object, most: int = 60) -> str:
+    """Write a value for a message: never long, and on one line.
+
+    Examples:
+        >>> told("a" * 100, 10), told([1])
+        ("'aaaaaaaa…", 'a list of 1')
+    """
+    if isinstance(value, list | dict):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
+    written = repr(value)
+    return written if len(written) <= most else f"{written[: most - 1]}…"
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        (twice, *_) = (name for name in made if names.count(name) > 1)
+        raise Wrong(told(twice), "is there twice")
+    return made
+
+
+def _check(value: Any, where: tuple[str | int, ...] = ()) -> None:
+    """Raise a `Wrong` that names the first part that is nested too deep or that no file of ours could hold."""
+    if len(where) > MOST_DEPTH:
+        raise Wrong(_named(where[:4]), f"is nested more than {MOST_DEPTH} deep")
+    for key, item in _inside(value):
+        if isinstance(item, list | dict):
+            _check(item, (*where, key))
+        elif problem := _problem(item) or _problem(key):
+            raise Wrong(_named((*where, key)), problem)
+    if problem := _problem(value):
+        raise Wrong("", problem)
+
+
+def _inside(part: Any) -> Iterator[tuple[str | int, Any]]:
+    if isinstance(part, dict):
+        return iter(part.items())
+    return iter(enumerate(part)) if isinstance(part, list) else iter(())
+
+
+def _problem(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"must be a finite number, not {value}"
+    if isinstance(value, int) and abs(value) > MOST_WHOLE:
+        return "is a whole number beyond 64 bits"
+    if isinstance(value, str) and not is_unicode(value):
+        return f"is not Unicode: {told(value)}"
+    return ""
+
+
+def _named(where: tuple[str | int, ...]) -> str:
+    """Write where a value stands: `ratios[3].median`."""
+    written = ""
+    for key in where:
+        name = key if isinstance(key, str) and key.isidentifier() and key.isascii() else told(key)
+        written += f"[{key}]" if isinstance(key, int) else f".{name}" if written else name
+    return written

@@ -1,0 +1,34 @@
+"""What is printed is what it seems: names, paths and messages cannot steer a terminal."""
+
+import unicodedata
+
+
+def visible(text: object, keep: str = "") -> str:
+    r"""Return a text with whatever a terminal would obey or hide written as an escape, but for the letters to keep.
+
+    Examples:
+        >>> visible("fashion[v2]"), visible("red\x1b[31m"), visible("half\udcff"), visible("59.0 ± 1.4 °")
+        ('fashion[v2]', 'red\\x1b[31m', 'half\\udcff', '59.0 ± 1.4 °')
+    """
+    written = str(text)
+    if written.isprintable():
+        return written
+    return "".join(letter if letter in keep or _shows(letter) else _escaped(letter) for letter in written)
+
+
+def is_unicode(text: str) -> bool:
+    r"""Whether a text can be written to a file: names of files and arguments may hold bytes that are no letters.
+
+    Examples:
+        >>> is_unicode("λ"), is_unicode("half\udcff")
+        (True, False)
+    """
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _shows(letter: str) -> bool:
+    return letter.isprintable() or unicodedata.category(letter) == "Zs"  # a space that does not break
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")

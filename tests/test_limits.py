@@ -1,0 +1,124 @@
+"""Requests and numbers beyond all bounds are refused before they do harm."""
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from ogd.memory import Memory
+from ogd.memory.budget import Budget
+from test_cli import SMALL, run
+
+
+@pytest.mark.parametrize("benchmark", ["rotated", "permuted", "split"])
+@pytest.mark.parametrize("tasks", ["1000000000", "301"])
+def test_too_many_tasks_are_refused_at_once(capsys, tmp_path, benchmark, tasks):
+    code, _, err = run(capsys, "run", "--benchmark", benchmark, "--tasks", tasks, "--out", tmp_path)
+    assert (code, err) == (2, f"ogd: --tasks: must be at most 300, not {int(tasks):,}\n")
+    code, _, err = run(capsys, "run", "--angles", *range(301), "--out", tmp_path)
+    assert (code, err) == (2, "ogd: --angles: must be at most 300, one per task, not 301\n")
+
+
+def test_a_curve_of_too_many_points_is_refused(capsys, tmp_path, tiny_folder):
+    command = ["run", "--data", tiny_folder, *SMALL, "--tasks", "2", "--out", tmp_path, "--curve-every", "1"]
+    code, _, err = run(capsys, *command, "--epochs", "10000")
+    assert code == 2
+    assert err.startswith("ogd: --curve-every: must be at least 4 for 180,000 steps and 2 tasks")
+
+
+@pytest.mark.parametrize(("method", "name"), [("er", "--replay-batch"), ("agem", "--reference-batch")])
+def test_a_batch_that_would_take_all_memory_is_refused(capsys, tmp_path, method, name):
+    code, _, err = run(capsys, "run", "--method", method, name, 10**6, "--out", tmp_path)
+    assert (code, err) == (2, f"ogd: {name}: must be at most 10,000, not 1,000,000\n")
+
+
+@pytest.mark.parametrize("budget", [f"{'9' * 400}GB", "99999999999GB", 10**400])
+def test_a_budget_beyond_all_disks_is_refused(budget):
+    with pytest.raises(ValueError, match="budget must be at most 9,223,372,036,854,775,807, or None"):
+        Budget.parse(budget)
+
+
+def protected(every=1, kind=torch.optim.SGD, **options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    memory = Memory(model)
+    memory.remember((torch.randn(4, 4).double(), torch.tensor([0, 1, 2, 0])))
+    optimizer = kind(model.parameters(), lr=0.1, **options)
+    memory.protect(optimizer, every=every)
+    return model, optimizer, memory
+
+
+def step(model, optimizer, spoil=None, value=float("nan")):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4).double()).square().sum().backward()
+    if spoil is not None:
+        dict(model.named_parameters())[spoil].grad.view(-1)[1] = value
+    optimizer.step()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_step_that_is_not_finite_is_refused_by_name(every, value):
+    model, optimizer, memory = protected(every)
+    step(model, optimizer)
+    memory.settle()
+    before = [p.detach().clone() for p in model.parameters()]
+    for _ in range(every - 1):
+        step(model, optimizer)
+    with pytest.raises(RuntimeError, match=rf"2\.weight is not finite after the last {'3 ' if every > 1 else ''}step"):
+        step(model, optimizer, "2.weight", value)
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+    for _ in range(every):
+        step(model, optimizer)
+    assert not any(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+    with pytest.raises(ValueError, match=r"update of '0\.bias' is not finite"):
+        memory.project({"0.bias": torch.full((5,), float("nan")).double()})
+
+
+@pytest.mark.parametrize("small", [0, 1e-14])
+def test_gradients_that_protect_nothing_are_told_once(small):
+    model = nn.Linear(2, 2, bias=False).double()
+    memory = Memory(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    memory.remember((torch.tensor([[1.0, 0], [0, small]]).double(), torch.zeros(2).long()))
+    with pytest.warns(UserWarning, match="1 of 2 stored gradients protect nothing: they are zero, or more than 1e"):
+        train(model, optimizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        memory.forget(-1)
+        memory.remember((torch.tensor([[1.0, 0], [0, small]]).double(), torch.zeros(2).long()))
+        train(model, optimizer)
+
+
+def train(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.ones(1, 2).double()).sum().backward()
+    optimizer.step()
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+import torch
+from ogd.memory import Memory
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+model = torch.nn.Linear(300, 100)
+memory = Memory(model)
+memory.remember((torch.randn(50, 300), torch.zeros(50).long()))
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+try:
+    memory.save(Path(sys.argv[1]) / "m.safetensors")
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_is_full_is_an_error_and_leaves_no_file(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"{tmp_path}/m.safetensors: it could not be written (")
+    assert list(tmp_path.iterdir()) == []

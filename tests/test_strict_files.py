@@ -1,0 +1,140 @@
+"""Altered and hostile files: every reader refuses them with the names of the file and the field, and no traceback."""
+
+import json
+import re
+import tracemalloc
+
+import pytest
+
+import made_records
+from ogd import json_files, records
+from ogd.experiments import resolve
+from ogd.json_files import BadFile
+from ogd.records import RunRecord, speed, tuning
+from ogd.records.record import to_json
+from test_cli import run
+
+DEEP = "[" * 100_000 + "]" * 100_000
+RATIO = {"key": "a", "median": 1.0, "low": 1.0, "high": 1.0, "meaning": "b"}
+SPEEDS = {"schema": 1, "ratios": [RATIO], "environment": {}}
+
+
+def changed(value, path, new):
+    """Return a copy of a JSON value with one part replaced."""
+    if not path:
+        return new
+    copy = list(value) if isinstance(value, list) else dict(value)
+    copy[path[0]] = changed(copy[path[0]], path[1:], new)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("median", None, "ratios[0].median: must be a number of at least 0, not None"),
+        ("median", 10**400, "ratios[0].median: is a whole number beyond 64 bits"),
+        ("median", -1.0, "ratios[0].median: must be a number of at least 0, not -1.0"),
+        ("high", True, "ratios[0].high: must be a number of at least 0, not True"),
+        ("meaning", 3, "ratios[0].meaning: must be a text of at most 10,000 letters, not 3"),
+        ("key", [1], "ratios[0].key: must be a text of at most 10,000 letters, not a list of 1"),
+        ("key", "\ud800", "ratios[0].key: is not Unicode: '\\ud800'"),
+    ],
+)
+def test_a_record_of_speeds_is_checked(tmp_path, capsys, field, value, said):
+    path = tmp_path / "speed.json"
+    path.write_text(json.dumps(changed(SPEEDS, ["ratios", 0, field], value)))
+    made_records.make(tmp_path, ["rotated"], runs=1)
+    for command in (["bench", "--show", path], ["report", tmp_path]):
+        code, _, err = run(capsys, *command)
+        assert (code, err) == (2, f"ogd: {path} is not a usable record of speeds: {said}; remove it to run it again\n")
+    with pytest.raises(BadFile) as caught:
+        speed.read(path)
+    assert caught.value.path == path
+    assert caught.value.field == f"ratios[0].{field}"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (DEEP, "it is nested more than 32 deep"),
+        ("[" * 40 + "]" * 40, "[0][0][0][0]: is nested more than 32 deep"),
+        ("9" * 5000, "it is not JSON"),
+        ("NaN", "must be a finite number, not nan"),
+        ('{"a": 1, "a": 2}', "'a': is there twice"),
+        ("[" + "[]," * 2_500_000 + "[]]", "it would take more than 268,435,456 bytes of memory"),
+        ('"' + " " * json_files.MOST_BYTES + '"', "it is larger than 67,108,864 bytes"),
+        (b"\xff", "it is not UTF-8 text (byte 0)"),
+        ("", "it is not JSON"),
+    ],
+)
+def test_what_no_file_of_ours_holds_is_refused_by_every_reader(tmp_path, content, said):
+    path = tmp_path / "x.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for read in (records.read, speed.read, tuning.read, json_files.load):
+        with pytest.raises(BadFile, match=re.escape(f"{path} is not a usable")) as caught:
+            read(path)
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("item", ["[]", "{}", "1.5", '"ab"', '{"ab":1}', "[[]]", "123456"])
+def test_a_reader_takes_no_more_memory_than_it_says(monkeypatch, item):
+    monkeypatch.setattr(json_files, "MOST_MEMORY", 2**21)
+    most = 2**21 // sum(each * f"{item},".encode().count(mark) for mark, each in json_files.MEMORY.items())
+    content = f"[{','.join([item] * (most - 5))}]".encode()
+    tracemalloc.start()
+    json_files.parse(content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.1 * (2**21 + len(content))  # the text, decoded
+
+
+def parts(value, path=()):
+    """Every path into a JSON value."""
+    yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from parts(item, (*path, key))
+
+
+HOSTILE = [None, True, -1, 1e308, 10**400, "[/b]", "\x1b[2J", "\udc80", [], [1], {}, {"a": 1}, [[[[[[]]]]]]]
+
+
+def test_whatever_is_changed_in_a_file_is_read_or_refused_by_its_name(tiny, tmp_path):
+    record = RunRecord(
+        resolve("split", "ogd", tiny, tasks=2, curve_every=5), 0, [[0.5, 0.5]] * 3, records.Curve([5], [[0.1, None]]),
+        1.5, 2, {"ogd": "1"},
+    )  # fmt: skip
+    tuned = tuning.Tuning(resolve("rotated", "ewc", tiny, tasks=2), [1.0, 2.0], [[0.5, None]])
+    files = [
+        (speed.read, SPEEDS),
+        (tuning.read, json.loads(tuning.write(tuned, tmp_path).read_text())),
+        (records.read, to_json(record)),
+    ]
+    path, refused = tmp_path / "x.json", 0
+    for read, written in files:
+        value = json.loads(json.dumps(written))
+        for where in parts(value):
+            for new in HOSTILE:
+                path.write_text(json.dumps(changed(value, where, new)))
+                try:
+                    read(path)
+                except BadFile as error:
+                    refused += 1
+                    assert str(error).startswith(str(path))  # noqa: PT017
+                    assert len(str(error)) < 600  # noqa: PT017
+    assert refused > 700
+
+
+def test_a_journal_is_checked(tiny, tmp_path):
+    request = resolve("rotated", "sgd", tiny, tasks=2)
+    value = to_json(RunRecord(request, 0, [[0.5, 0.5]] * 3, None, 1.5, 2, {}))
+    folder = records.folder_of(request, tmp_path)
+    folder.mkdir()
+    for wrong, said in [
+        ({**value, "run": 10**400}, r"\[0\].run: is a whole number beyond 64 bits"),
+        ({**value, "seconds": None}, r"\[0\].seconds: must be a number"),
+        (3, r"\[0\]: it has no schema number"),
+    ]:
+        (folder / "unit-0.json").write_text(json.dumps([wrong]))
+        with pytest.raises(BadFile, match=rf"unit-0.json is not a usable journal: {said}"):
+            records.recover(tmp_path, request)
