@@ -60,9 +60,9 @@ def fit(model, callback, data, *, epochs=4, checkpoint=None, **options):
     return trainer
 
 
-def by_hand(model, data, memory, every=1, epochs=4):
+def by_hand(model, data, memory, every=1, epochs=4, **way):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
-    with memory.protect(optimizer, every):
+    with memory.protect(optimizer, every, **way):
         for _ in range(epochs):
             for x, y in data:
                 optimizer.zero_grad()
@@ -81,6 +81,19 @@ def test_as_by_hand(every):
     by_hand(mine, A, memory, every)
     by_hand(mine, B, memory, every)
     assert callback.memory.tasks == memory.tasks == (24, 24)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p, mine.get_parameter(name))
+
+
+def test_rehearsal_as_by_hand():
+    torch.manual_seed(0)
+    model, callback = Net(), OGD(per_task=8, keep="examples", every=2, batch=4, alpha=0.3)
+    mine = Net()
+    memory = ogd.Memory(mine, per_task=8, keep="examples")
+    for data in (A, B):
+        fit(model, callback, data)
+        by_hand(mine, data, memory, 2, batch=4, alpha=0.3)
+    assert callback.memory.tasks == (8, 8)
     for name, p in model.named_parameters():
         torch.testing.assert_close(p, mine.get_parameter(name))
 

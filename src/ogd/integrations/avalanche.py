@@ -6,7 +6,7 @@ from avalanche.core import SupervisedPlugin
 from avalanche.models.utils import is_multi_task_module
 from torch.utils.data import DataLoader
 
-from ogd.integrations.guard import Guard
+from ogd.integrations.guard import Every, Guard
 from ogd.memory import Memory
 
 
@@ -18,12 +18,12 @@ class OGDPlugin(SupervisedPlugin):
 
     Args:
         memory: an `ogd.Memory` of the strategy's model; None: one made when the first experience begins.
-        every: how many steps are projected at once; see `Memory.protect`.
+        every: how many steps share a projection or a rehearsal; see `Memory.protect`.
         remember: whether an experience is remembered at its end. False: call `plugin.memory.remember` yourself.
-        options: those of `ogd.Memory`, for the memory to make.
+        options: those of `ogd.Memory`, for the memory to make, and of `Memory.protect`.
     """
 
-    def __init__(self, memory: Memory | None = None, *, every: int = 1, remember: bool = True, **options: Any):
+    def __init__(self, memory: Memory | None = None, *, every: Every = None, remember: bool = True, **options: Any):
         super().__init__()
         self.guard = Guard(memory, every, options)
         self.remember = remember

@@ -7,6 +7,10 @@ from typing import Any
 from torch import nn
 
 from ogd.memory import Memory, Protection, Rehearsal
+from ogd.memory.protection import protection as protecting
+
+Every = protecting.Every | None
+WAY = ("by", "batch", "alpha", "labels", "refresh")  # options of `Memory.protect`
 
 
 class Guard:
@@ -14,16 +18,18 @@ class Guard:
 
     Args:
         memory: one that exists, or None to make one when the first task begins.
-        every: how many steps are projected at once.
-        options: of the memory to make.
+        every: how many steps share a projection or a rehearsal; see `Memory.protect`.
+        options: of `Memory.protect` (`by`, `batch`, `alpha`, …), and of the memory to make.
     """
 
-    def __init__(self, memory: Memory | None, every: int, options: Mapping[str, Any]):
+    def __init__(self, memory: Memory | None, every: Every, options: Mapping[str, Any]):
+        self.way = {"every": every, **{name: value for name, value in options.items() if name in WAY}}
+        options = {name: value for name, value in options.items() if name not in WAY}
         if memory is not None and not isinstance(memory, Memory):
             raise TypeError(f"memory must be an ogd.Memory or None, not {type(memory).__name__}")
         if memory is not None and options:
             raise TypeError(f"{', '.join(options)}: a memory that is given has its own; give memory= or options of one")
-        self.memory, self.every, self.options = memory, every, dict(options)
+        self.memory, self.options = memory, options
         self._stored: Mapping[str, Any] | None = None  # a state that came before there was a model
         self._protections: list[Protection | Rehearsal] = []
 
@@ -45,7 +51,7 @@ class Guard:
         """Protect the model from these optimizers."""
         self.stop()
         memory = self.of(model)
-        self._protections = [memory.protect(optimizer, self.every) for optimizer in optimizers]
+        self._protections = [memory.protect(optimizer, **self.way) for optimizer in optimizers]
 
     def settle(self) -> None:
         """Project what is pending, before the weights are looked at."""

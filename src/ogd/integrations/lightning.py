@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ogd.integrations.guard import Guard
+from ogd.integrations.guard import Every, Guard
 from ogd.memory import Memory
 
 
@@ -44,13 +44,13 @@ class OGD(Callback):
     Args:
         memory: an `ogd.Memory` of the LightningModule or of a module in it; None: one of the LightningModule, made
             when the first `fit` begins, whose logits are what its `forward` returns.
-        every: how many steps are projected at once; see `Memory.protect`.
+        every: how many steps share a projection or a rehearsal; see `Memory.protect`.
         remember: whether the training data are remembered at the end of `fit`. False: call
             `callback.memory.remember` yourself, where a task needs `classes=` or other data.
-        options: those of `ogd.Memory`, for the memory to make.
+        options: those of `ogd.Memory`, for the memory to make, and of `Memory.protect`.
     """
 
-    def __init__(self, memory: Memory | None = None, *, every: int = 1, remember: bool = True, **options: Any):
+    def __init__(self, memory: Memory | None = None, *, every: Every = None, remember: bool = True, **options: Any):
         self.guard = Guard(memory, every, options)
         self.remember = remember
         self._done = False  # whether the task of this fit is remembered

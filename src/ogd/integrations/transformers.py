@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ogd.integrations.guard import Guard
+from ogd.integrations.guard import Every, Guard
 from ogd.memory import Memory
 from ogd.memory import state as state_files
 
@@ -45,14 +45,14 @@ class OGDCallback(TrainerCallback):
 
     Args:
         memory: an `ogd.Memory` of the model in training; None: one made when the first `train` begins.
-        every: how many steps are projected at once; see `Memory.protect`.
+        every: how many steps share a projection or a rehearsal; see `Memory.protect`.
         remember: whether the training data are remembered at the end of `train`. False: call
             `callback.memory.remember` yourself.
-        options: those of `ogd.Memory`, for the memory to make. Where labels are tokens, `outputs` must be a function,
-            such as `next_tokens`.
+        options: those of `ogd.Memory`, for the memory to make, and of `Memory.protect`. Where labels are tokens,
+            `outputs` must be a function, such as `next_tokens`.
     """
 
-    def __init__(self, memory: Memory | None = None, *, every: int = 1, remember: bool = True, **options: Any):
+    def __init__(self, memory: Memory | None = None, *, every: Every = None, remember: bool = True, **options: Any):
         self.guard = Guard(memory, every, options)
         self.remember = remember
         self._folder: Path | None = None
@@ -63,7 +63,7 @@ class OGDCallback(TrainerCallback):
         return self.guard.memory
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], model: nn.Module, *, every: int = 1, **options: Any) -> Self:
+    def load(cls, folder: str | os.PathLike[str], model: nn.Module, *, every: Every = None, **options: Any) -> Self:
         """A callback with the memory in an output folder or a checkpoint's; for the options see `Memory.load`."""
         return cls(Memory.load(Path(folder) / FILE, model, **options), every=every)
 
