@@ -216,6 +216,10 @@ class Memory(Keeping):
         self.statistics.hold()
         self._watch.begin(params, self.store.shapes)
 
+    def observe(self, x: Any, y: Any = None) -> None:
+        """Show the memory a batch of a stream without tasks; for memories that keep examples (see `ExampleMemory`)."""
+        raise ValueError('a stream has no end at which gradients could be taken: make the memory with keep="examples"')
+
     def forget(self, task: int) -> None:
         """Forget a task, by its place in `tasks`: its directions are removed and its outputs may change again.
 

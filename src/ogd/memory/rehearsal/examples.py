@@ -151,10 +151,15 @@ class Examples:
 
     def grown(self, chunks: Iterable[tuple[Any, Tensor | None, Tensor]], task: Task) -> "Examples":
         """These examples and those of another task, given as (x, y, z)."""
+        return Examples(self.lots, (*self.tasks, task)).extended(chunks)
+
+    def extended(self, chunks: Iterable[tuple[Any, Tensor | None, Tensor]]) -> "Examples":
+        """These examples and more of the last task."""
+        number, logits = len(self.tasks) - 1, self.tasks[-1].logits
         alike: dict[tuple[Any, ...], list[Lot]] = {}
-        for lot in (*self.lots, *(lot_of(x, y, z, len(self.tasks), task.logits) for x, y, z in chunks)):
+        for lot in (*self.lots, *(lot_of(x, y, z, number, logits) for x, y, z in chunks)):
             alike.setdefault(lot.form, []).append(lot)
-        return Examples(tuple(map(Lot.joined, alike.values())), (*self.tasks, task))
+        return Examples(tuple(map(Lot.joined, alike.values())), self.tasks)
 
     def only(self, rows: Tensor) -> "Examples":
         """Some examples, by their ascending numbers over all lots; a task of which none is left is no task any more."""

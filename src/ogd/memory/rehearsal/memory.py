@@ -11,6 +11,7 @@ from ogd.memory.checks import check_forgotten, check_task
 from ogd.memory.gradients.explain import Explanation
 from ogd.memory.gradients.preserving import preserving
 from ogd.memory.gradients.remembering import seeded
+from ogd.memory.inputs.batches import as_pair, length, take
 from ogd.memory.inputs.examples import Chunk, Drawn
 from ogd.memory.inputs.outputs import Chosen, Logits
 from ogd.memory.memory import KEEPING
@@ -25,6 +26,7 @@ from ogd.memory.rehearsal.examples import Examples, Task
 from ogd.memory.rehearsal.explain import TRIED, explained
 from ogd.memory.rehearsal.loss import comparable
 from ogd.memory.rehearsal.rehearsing import Rehearsing
+from ogd.memory.rehearsal.reservoir import reservoir
 from ogd.memory.rehearsal.room import within
 
 
@@ -73,6 +75,42 @@ class ExampleMemory(Rehearsing):
         gone = self.examples.rows_of(range(len(self.tasks))[task])
         rows = torch.arange(len(self))
         self._hold_examples(self.examples.only(rows[~torch.isin(rows, gone)]))
+
+    def observe(self, x: Any, y: Any = None) -> None:
+        """Show the memory a batch of a stream that has no tasks: it keeps a uniform draw of all it has seen.
+
+        Call it in your loop, with the batch that you train on. At most `per_task` examples are kept (a reservoir),
+        each with the model's outputs at the time it entered. A memory keeps a stream or tasks, not both.
+
+        Examples:
+            >>> from ogd.memory import Memory
+            >>> memory = Memory(torch.nn.Linear(4, 3), per_task=8, keep="examples")
+            >>> for _ in range(5):
+            ...     memory.observe(torch.randn(6, 4), torch.zeros(6).long())
+            >>> memory.tasks, memory.observed
+            ((8,), 30)
+        """
+        if self.per_task is None:
+            raise ValueError("per_task=None keeps all of a task, and a stream has no end: give the memory a number")
+        if self._shared:
+            raise ValueError("observe is for one process: with several ranks remember tasks, or use distributed=False")
+        if len(self) and not self.observed:
+            raise ValueError("this memory holds tasks: observe a stream with a memory of its own")
+        chunk = as_pair((x, y))
+        n = length(chunk)
+        generator = Generator().manual_seed((self.seed + self.observed) % 2**63)
+        stay, enter = reservoir(len(self), self.observed, n, self.per_task, generator)
+        if enter:
+            chosen = self._chosen(None, None)
+            with self.statistics.noting() as called, preserving(chosen.model), torch.no_grad():
+                new = list(answered(chosen, [take(chunk, torch.tensor(enter))], self._device))
+            examples = self._here().only(torch.tensor(stay)) if stay else Examples()
+            examples = examples.extended(new) if stay else examples.grown(new, Task())
+            self.budget.check(len(examples), examples.nbytes, "examples")
+            self._hold_examples(examples)
+            self.statistics.names |= called
+            self.statistics.hold()
+        self.observed += n
 
     def stats(self) -> Stats:
         """How far the remembered outputs have moved, task by task; and what projection does to the updates."""
@@ -128,6 +166,7 @@ class ExampleMemory(Rehearsing):
         self.settle()
         self.statistics.restore(stored)
         self.seed, self.draws, self._resumed = found.seed, found.draws, found.since
+        self.observed = found.observed
         for rehearsal in (p for p in self._protections if isinstance(p, Rehearsal)):
             rehearsal.since = self._taken(len(rehearsal.since))
         self._hold_examples(examples)
@@ -148,6 +187,8 @@ class ExampleMemory(Rehearsing):
         return {**super().__getstate__(), "_resumed": self.since}
 
     def _keep(self, chosen: Chosen, params: Mapping[str, Tensor], examples: Drawn) -> None:
+        if self.observed:
+            raise ValueError("this memory keeps a stream (observe): remember tasks with a memory of its own")
         examples.labelled |= self.outputs == "true" and any(isinstance(p, Protection) for p in self._protections)
         chunks: Iterable[Chunk] = all_examples(examples) if self._shared else examples
         task = Task(

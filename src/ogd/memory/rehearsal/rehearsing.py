@@ -49,6 +49,7 @@ class Rehearsing(Memory):
         self.examples = Examples()
         self.seed = torch.initial_seed() % 2**63
         self.draws = 0  # so many batches have been rehearsed: the next is drawn by this number
+        self.observed = 0  # so many examples of a stream have been seen
         self._resumed: list[int] = []  # see `since`; of optimizers that are not protected yet
         self._same: Examples | None = None  # the last examples that were seen to be the same on all ranks
         self._guarded = True  # whether there was a protected step since the last task was remembered

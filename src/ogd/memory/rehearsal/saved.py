@@ -45,6 +45,7 @@ def to_dict(memory: "ExampleMemory") -> dict[str, Any]:
         "seed": memory.seed,
         "draws": memory.draws,
         "since": memory.since,
+        "observed": memory.observed,
         "lots": lots,
         "tensors": tensors,
     }
@@ -58,6 +59,7 @@ class Saved:
     seed: int
     draws: int
     since: list[int]
+    observed: int
 
 
 def from_dict(stored: Mapping[str, Any]) -> Saved:
@@ -75,6 +77,7 @@ def from_dict(stored: Mapping[str, Any]) -> Saved:
             raise ValueError("the state holds something else where tensors belong")
         lots = tuple(_lot(f"{i}", entry, tensors, tasks) for i, entry in enumerate(stored["lots"]))
         numbers = _whole(stored["seed"]), _whole(stored["draws"]), [_whole(n) for n in stored["since"]]
+        observed = _whole(stored["observed"])
     except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if tensors:
@@ -82,7 +85,9 @@ def from_dict(stored: Mapping[str, Any]) -> Saved:
     examples = Examples(lots, tasks)
     if not all(examples.counts):
         raise ValueError("the state has a task without examples")
-    return Saved(examples, *numbers)
+    if observed and (len(tasks) > 1 or observed < len(examples)):
+        raise ValueError("the state is of a stream, but its examples are not")
+    return Saved(examples, *numbers, observed)
 
 
 def _lot_entry(i: str, lot: Lot, tensors: dict[str, Tensor]) -> dict[str, Any]:

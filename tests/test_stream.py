@@ -1,0 +1,108 @@
+"""A stream without tasks: the memory keeps a uniform draw of what it has seen, with the outputs of the moment."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from ogd.memory import BudgetExceeded, Memory
+from ogd.memory.rehearsal.reservoir import reservoir
+
+
+def stream(steps: int, n: int = 5) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [(torch.randn(n, 4, generator=generator), torch.randint(3, (n,), generator=generator)) for _ in range(steps)]
+
+
+def numbered(memory: Memory) -> list[int]:
+    """What is kept of a stream whose inputs are their own numbers."""
+    return sorted(int(x) for batch in memory.examples.batches(torch.arange(len(memory))) for x in batch.x[:, 0])
+
+
+def test_the_draw_is_uniform() -> None:
+    kept = torch.zeros(40)
+    for seed in range(2000):
+        generator = torch.Generator().manual_seed(seed)
+        have: list[int] = []
+        for start in range(0, 40, 4):
+            stay, enter = reservoir(len(have), start, 4, 10, generator)
+            have = [have[i] for i in stay] + [start + i for i in enter]
+        kept[have] += 1
+    assert float(kept.sum()) == 2000 * 10
+    assert float((kept / 2000 - 0.25).abs().max()) < 4 * (0.25 * 0.75 / 2000) ** 0.5
+
+
+def test_it_keeps_examples_of_the_whole_stream_with_the_outputs_of_their_time() -> None:
+    model = nn.Linear(1, 2).double()
+    memory = Memory(model, per_task=20, keep="examples")
+    outputs = {}
+    for step in range(30):
+        x = torch.arange(4.0).view(4, 1).double() + 4 * step
+        outputs |= {int(i): z for i, z in zip(x[:, 0], model(x).detach(), strict=True)}
+        memory.observe(x, torch.zeros(4).long())
+        with torch.no_grad():
+            model.weight += 0.01
+    assert memory.tasks == (20,)
+    assert memory.observed == 120
+    kept = numbered(memory)
+    assert len(set(kept)) == 20
+    assert min(kept) < 40
+    assert max(kept) > 80
+    for batch in memory.examples.batches(torch.arange(20)):
+        for x, z in zip(batch.x, batch.z, strict=True):
+            torch.testing.assert_close(z, outputs[int(x)])
+
+
+def test_a_saved_stream_goes_on_as_without_a_break(tmp_path: Path) -> None:
+    model = nn.Linear(4, 3)
+    whole, part = (Memory(model, per_task=6, keep="examples") for _ in range(2))
+    for x, y in stream(20):
+        whole.observe(x, y)
+    for x, y in stream(20)[:9]:
+        part.observe(x, y)
+    part.save(tmp_path / "m.safetensors")
+    part = Memory.load(tmp_path / "m.safetensors", model)
+    for x, y in stream(20)[9:]:
+        part.observe(x, y)
+    assert part.observed == whole.observed == 100
+    (one,), (two,) = (list(m.examples.batches(torch.arange(6))) for m in (whole, part))
+    torch.testing.assert_close(one.x, two.x)
+    torch.testing.assert_close(one.z, two.z)
+
+
+def test_it_is_rehearsed_while_it_comes() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    memory = Memory(model, per_task=10, keep="examples")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    rehearsal = memory.protect(optimizer, every=2, batch=4)
+    for x, y in stream(12):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        memory.observe(x, y)
+        assert model.training
+    assert rehearsal.loss is not None
+    assert memory.draws == 6
+
+
+def test_errors() -> None:
+    model = nn.Linear(4, 3)
+    x, y = stream(1)[0]
+    with pytest.raises(ValueError, match='keep="examples"'):
+        Memory(model).observe(x, y)
+    with pytest.raises(ValueError, match="per_task=None"):
+        Memory(model, per_task=None, keep="examples").observe(x, y)
+    memory = Memory(model, keep="examples")
+    memory.remember((x, y))
+    with pytest.raises(ValueError, match="holds tasks"):
+        memory.observe(x, y)
+    memory = Memory(model, keep="examples")
+    memory.observe(x, y)
+    with pytest.raises(ValueError, match="keeps a stream"):
+        memory.remember((x, y))
+    with pytest.raises(BudgetExceeded):
+        Memory(model, keep="examples", budget="30B").observe(x, y)
+    with pytest.raises(ValueError, match="not finite"):
+        Memory(model, keep="examples").observe(x / 0, y)
