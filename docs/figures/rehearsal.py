@@ -152,9 +152,13 @@ def show() -> None:
     print("| | | task 1 | task 2 | task 3 | average | time of plain training |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for name, title in MODELS.items():
+        if "plain" not in record["models"][name]:
+            continue
         plain = statistics.median(run["seconds"] for run in record["models"][name]["plain"])
         for way, label in WAYS.items():
-            runs = record["models"][name].get(way, [])
+            runs = record["models"][name].get(way)
+            if runs is None:  # still to be measured
+                continue
             columns = [[100 * a for a in column] for column in zip(*(run["accuracies"] for run in runs), strict=True)]
             columns.append([statistics.mean(column) for column in zip(*columns, strict=True)])
             cells = [f"{statistics.mean(column):.1f} ± {statistics.stdev(column):.1f}" for column in columns]
