@@ -13,7 +13,7 @@ from ogd.experiments.experiment import Cell, Drawing, Experiment, Row, Setting, 
 
 INIT = "glorot"  # the initial weights of the reproduction; the paper names none
 WAITING = (  # hours of work: so far as they were made, with PyTorch's weights
-    "curves", "angles", "partitions", "epochs", "lambda", "every",
+    "angles", "partitions", "epochs", "lambda", "every",
 )  # fmt: skip
 COMPARED = ("mtl", "ogd", "agem", "ewc", "sgd")  # in every figure
 REPLAY = ("er", "der")  # ours, beside the published rows of Tables 1 to 3
