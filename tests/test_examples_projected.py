@@ -149,6 +149,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "alpha negative": ("examples", {"alpha": -1}, "alpha must be a number, 0 or more"),
     "alpha nan": ("examples", {"alpha": float("nan")}, "alpha must be a number"),
     "alpha infinite": ("examples", {"alpha": float("inf")}, "alpha must be a number"),
+    "alpha huge": ("examples", {"alpha": 10**400}, "alpha must be a number"),
     "alpha word": ("examples", {"alpha": "x"}, "alpha must be a number"),
     "labels": ("examples", {"labels": 1}, "labels must be True or False"),
     "nothing": ("examples", {"alpha": 0, "labels": False}, "rehearses nothing"),
