@@ -144,6 +144,8 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
         'needs the examples: make the memory with keep="examples"',
     ),
     "unknown": ("examples", {"by": "magic"}, 'by must be "projection" or "rehearsal"'),
+    "empty": ("examples", {"by": ""}, 'by must be "projection" or "rehearsal"'),
+    "list": ("examples", {"by": ["rehearsal"]}, 'by must be "projection" or "rehearsal"'),
     "batch": ("examples", {"batch": 0}, "batch must be a whole number, 1 or more"),
     "batch true": ("examples", {"batch": True}, "batch must be a whole number"),
     "alpha negative": ("examples", {"alpha": -1}, "alpha must be a number, 0 or more"),

@@ -32,8 +32,8 @@ class Way:
             >>> Way.chosen("gradients", None, None).every, Way.chosen("examples", None, None, batch=16).by
             (1, 'rehearsal')
         """
-        by = by or WAYS[keep][0]
-        if by not in OWN:
+        by = WAYS[keep][0] if by is None else by
+        if by not in list(OWN):
             raise ValueError(f'by must be "projection" or "rehearsal", not {by!r}')
         if by not in WAYS[keep]:
             raise ValueError('by="rehearsal" needs the examples: make the memory with keep="examples"')
