@@ -78,6 +78,19 @@ def test_a_step_that_is_not_finite_is_refused_by_name(every, value):
         memory.project({"0.bias": torch.full((5,), float("nan")).double()})
 
 
+def test_an_update_that_is_too_large_to_measure_is_not_called_a_lack_of_room():
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e25)
+    memory = Memory(model, per_task=4)
+    memory.protect(optimizer)
+    memory.remember((torch.randn(4, 6), torch.tensor([0, 1, 2, 0])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nn.functional.cross_entropy(model(torch.randn(8, 6)), torch.zeros(8).long()).backward()
+        optimizer.step()
+
+
 @pytest.mark.parametrize("small", [0, 1e-14])
 def test_gradients_that_protect_nothing_are_told_once(small):
     model = nn.Linear(2, 2, bias=False).double()

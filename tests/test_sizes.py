@@ -1,6 +1,7 @@
 """Many directions, half precision, what a memory explains of itself, and what long work announces."""
 
 import copy
+from typing import Literal
 
 import pytest
 import torch
@@ -81,6 +82,13 @@ def test_explain_names_every_parameter_and_stores_nothing() -> None:
     assert explanation.nbytes == memory.nbytes // len(memory)
     refused = Memory(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False)))
     assert "refused: 1 normalises by the batch" in str(refused.explain((torch.randn(5, 3), torch.zeros(5).long())))
+
+
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+def test_explain_refuses_empty_data(keep: Literal["gradients", "examples"]) -> None:
+    model, x, y = make("mlp")
+    with pytest.raises(ValueError, match="data is empty: there is no example to explain"):
+        Memory(model, keep=keep).explain((x[:0], y[:0]))
 
 
 def test_stats_tell_what_was_kept_and_how_far_outputs_have_moved() -> None:

@@ -304,7 +304,9 @@ class Memory(Keeping):
         check_task(classes, logits, None)
         logits = logits or self.logits
         chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
-        examples = next(iter(Drawn(data, 2, Generator().manual_seed(0), 2)))
+        examples = next(iter(Drawn(data, 2, Generator().manual_seed(0), 2)), None)
+        if examples is None:
+            raise ValueError("data is empty: there is no example to explain")
         return explained(chosen, self.parameters.trainable(), examples, self.dtype)
 
     def stats(self) -> Stats:

@@ -1,5 +1,6 @@
 """P for the parameters of one model or a stack: G in their columns and how K⁺ is applied."""
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -61,7 +62,7 @@ class Projector:
 
     def check_room(self) -> None:
         """Warn once when hardly anything is left of an update; where the answer is on another device, do not wait."""
-        if self._warned or self.last is None or self.last[0].device.type != "cpu" or kept(self.last) > EXHAUSTED:
+        if self._warned or self.last is None or self.last[0].device.type != "cpu" or not kept(self.last) <= EXHAUSTED:
             return
         self._warned = True
         warnings.warn(
@@ -72,8 +73,10 @@ class Projector:
 
 
 def kept(last: tuple[Tensor, Tensor]) -> float:
-    """The share |P u| / |u| of an update."""
+    """The share |P u| / |u| of an update; NaN where the update is not finite, or too large to tell."""
     removed, whole = (float(t) for t in last)
+    if not (math.isfinite(removed) and math.isfinite(whole)):
+        return math.nan
     return max(1 - removed / whole, 0.0) ** 0.5 if whole > 0 else 1.0
 
 

@@ -1,6 +1,6 @@
 """How a memory protects: what was asked for, checked, and what is taken where nothing was."""
 
-import math
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,8 +32,8 @@ class Way:
             >>> Way.chosen("gradients", None, None).every, Way.chosen("examples", None, None, batch=16).by
             (1, 'rehearsal')
         """
-        by = by or WAYS[keep][0]
-        if by not in OWN:
+        by = WAYS[keep][0] if by is None else by
+        if by not in list(OWN):
             raise ValueError(f'by must be "projection" or "rehearsal", not {by!r}')
         if by not in WAYS[keep]:
             raise ValueError('by="rehearsal" needs the examples: make the memory with keep="examples"')
@@ -61,7 +61,7 @@ def _check_belongs(keep: Keep, by: str, asked: dict[str, Any]) -> None:
 
 def _check_weights(asked: dict[str, Any]) -> None:
     alpha = asked.get("alpha", ALPHA)
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha < math.inf:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= sys.float_info.max:
         raise ValueError(f"alpha must be a number, 0 or more, not {alpha!r}")
     if not isinstance(asked.get("labels", True), bool):
         raise ValueError(f"labels must be True or False, not {asked['labels']!r}")
