@@ -52,6 +52,8 @@ def same(one, other):
 def test_a_killed_training_goes_on_to_the_same_result(tiny, tmp_path, name, _method, kind, options, optimizer):
     if options.get("projection") == "implicit" and ("optimizer" in optimizer or "kind" in optimizer):
         options = {**options, "projection": None}
+    if kind is methods.GPM and "kind" in optimizer:
+        pytest.skip("gpm knows the layers of a perceptron alone")
     benchmark = make(name, tiny, tasks=3)
     settings = {**optimizer, "curve_every": 4}
     whole = fit(benchmark, kind(**options), **settings)

@@ -237,3 +237,20 @@ def test_examples_follow_the_model_to_its_device() -> None:
     model.to("meta")
     (lot,) = memory._here().lots
     assert {t.device.type for t in (lot.z, lot.task, *(part.data for part in lot.packed))} == {"meta"}
+
+
+def test_labels_that_cannot_be_rehearsed_are_told_of() -> None:
+    model, x = nn.Linear(4, 3), torch.randn(9, 4)
+    y = torch.arange(9) % 3
+    column, flat = (Memory(model, keep="examples") for _ in range(2))
+    column.remember((x, y[:, None]), generator=torch.Generator().manual_seed(0))
+    flat.remember((x, y), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(column.remembered_loss(9), flat.remembered_loss(9))
+    with pytest.warns(UserWarning, match="only the outputs are rehearsed"):
+        Memory(model, keep="examples").remember((x, nn.functional.one_hot(y)))
+
+
+def test_a_tuple_of_one_tensor_is_a_batch_without_labels() -> None:
+    memory = Memory(nn.Linear(4, 3), keep="examples")
+    memory.remember((torch.randn(9, 4),))
+    assert len(memory) == 9

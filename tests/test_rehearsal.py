@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from memory_models import LeNet, Transformer, mlp
 from ogd.memory import ExampleMemory, Memory
+from ogd.memory.protection.way import ALPHA
 
 Task = tuple[Any, Any, dict[str, Any]]  # x, y and the options of remember
 BATCH, EVERY = 7, 3
@@ -185,7 +186,7 @@ def test_the_added_gradient_is_that_of_a_slow_loop(name: str) -> None:
         losses = []
         for i in drawn.tolist():
             x, y, z, own = examples[i]
-            alpha, labels = options.get("alpha", 1.0), options.get("labels", True)
+            alpha, labels = options.get("alpha", ALPHA), options.get("labels", True)
             losses.append(slow_loss(scores(model, x, own), y, z, own.get("classes"), alpha, labels))
         loss = torch.stack(losses).mean()
         wanted = torch.autograd.grad(EVERY * loss, list(model.parameters()), allow_unused=True)

@@ -36,7 +36,7 @@ from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Drift, Stats, by_task
 from ogd.memory.protection.watching import Watch
-from ogd.memory.protection.way import Keep
+from ogd.memory.protection.way import ALPHA, Keep
 from ogd.memory.ranks.alike import check_alike
 from ogd.memory.ranks.collective import together
 from ogd.memory.ranks.shared import sharded_store, whole_store
@@ -220,6 +220,10 @@ class Memory(Keeping):
         """Show the memory a batch of a stream without tasks; for memories that keep examples (see `ExampleMemory`)."""
         raise ValueError('a stream has no end at which gradients could be taken: make the memory with keep="examples"')
 
+    def remembered_loss(self, batch: int, *, alpha: float = ALPHA, labels: bool = True) -> Tensor | None:
+        """The remembered loss of some examples, for memories that keep examples (see `ExampleMemory`)."""
+        raise ValueError('a remembered loss needs the examples: make the memory with keep="examples"')
+
     def forget(self, task: int) -> None:
         """Forget a task, by its place in `tasks`: its directions are removed and its outputs may change again.
 
@@ -310,7 +314,10 @@ class Memory(Keeping):
         return explained(chosen, self.parameters.trainable(), examples, self.dtype)
 
     def stats(self) -> Stats:
-        """What protection does to the updates, the room that is left, and how far remembered outputs have moved."""
+        """What protection does to the updates, the room that is left, and how far remembered outputs have moved.
+
+        With every=k, steps that are not projected yet count as they are: call `settle` first.
+        """
         params = self.parameters.named()
         drift = by_task(self._drift.now(self.store, params), self.tasks)
         size = sum(p.numel() for p in self.parameters.trainable().values())

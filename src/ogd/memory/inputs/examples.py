@@ -121,7 +121,7 @@ def _is_batch(data: object) -> bool:
     if isinstance(data, tuple | list) and len(data) == 2:
         _check_pair(data)
         return True
-    return isinstance(data, tuple) and len(data) > 2 and all(isinstance(part, Tensor) for part in data)
+    return isinstance(data, tuple) and len(data) != 2 and all(isinstance(part, Tensor) for part in data) and bool(data)
 
 
 def _labels(y: Any) -> Tensor:

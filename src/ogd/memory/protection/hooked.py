@@ -14,6 +14,8 @@ Hook = Callable[..., Any]
 class Hooked:
     """Optimizers under protection, until `unprotect`; as a context manager it ends with the block."""
 
+    loss: float | None = None  # of the last rehearsal, where there is one
+
     def __init__(self, optimizers: Sequence[Optimizer], before: Hook, after: Hook, ended: Callable[[Any], None]):
         # weak: the optimizers hold us by their hooks, and what is pending must outlive them
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]

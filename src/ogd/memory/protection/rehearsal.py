@@ -42,7 +42,6 @@ class Rehearsal(Hooked):
         since: Sequence[int] = (),
     ):
         self.every, self.batch = every, batch
-        self.loss: float | None = None
         self._remembered, self._protected, self._summed = remembered, protected, summed
         self.since = [0] * len(optimizers)
         self.since[: len(since)] = since
@@ -98,7 +97,7 @@ class Rehearsal(Hooked):
         if not math.isfinite(self.loss):
             raise RuntimeError(
                 "the remembered loss is not finite (NaN or infinite), so it was not added to the gradients: have the "
-                "weights diverged? Lower the learning rate, or alpha="
+                "weights diverged, or are the inputs very large? Lower the learning rate, or alpha="
             )
         _add_to_gradients(params, found, self.every * _scale_of(optimizer))
 

@@ -1,5 +1,6 @@
 """Examples with the outputs that the model gives for them, as they are to be kept."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from ogd.memory.gradients.per_example import CHUNK_BYTES
 from ogd.memory.inputs.batches import described, length, take
 from ogd.memory.inputs.examples import Chunk
 from ogd.memory.inputs.outputs import Chosen
-from ogd.memory.rehearsal.examples import emptied, filled
+from ogd.memory.rehearsal.examples import classifies, emptied, filled
 from ogd.memory.rehearsal.loss import check_classes, next_tokens
 from ogd.memory.rehearsal.packed import packed
 
@@ -31,9 +32,25 @@ def answered(
         x = filled(structure, [packed(t)[:] for t in tensors])  # as they will be kept
         most = most or _fitting(chosen, take(x, slice(0, 1)), expected or n)
         z = torch.cat([_scores(chosen, take(x, slice(i, i + most)), min(most, n - i)) for i in range(0, n, most)])
-        y = next_tokens(y, tensors)
+        y = _told(next_tokens(_flat(y), tensors), z)
         check_classes(z, y, chosen.classes)
         yield x, y, z
+
+
+def _flat(y: Tensor | None) -> Tensor | None:
+    """Labels of shape (B, 1), as tables have them, as (B,)."""
+    return y.squeeze(1) if y is not None and y.ndim == 2 and y.shape[1] == 1 else y
+
+
+def _told(y: Tensor | None, z: Tensor) -> Tensor | None:
+    """The labels; a word where they look like classes and cannot be rehearsed."""
+    if y is not None and not y.is_floating_point() and z.shape[-1:] > (1,) and z.ndim > 1 and not classifies(z, y):
+        warnings.warn(
+            f"labels are {described(y)} for outputs {tuple(z.shape)}, so only the outputs are rehearsed: give each "
+            "example's class, one whole number, to rehearse labels too",
+            stacklevel=6,
+        )
+    return y
 
 
 def _scores(chosen: Chosen, x: Any, n: int) -> Tensor:

@@ -18,7 +18,7 @@ from ogd.memory.memory import KEEPING
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Stats
-from ogd.memory.protection.way import Way
+from ogd.memory.protection.way import ALPHA, Way
 from ogd.memory.ranks.shared import all_examples, common
 from ogd.memory.rehearsal import saved
 from ogd.memory.rehearsal.answers import answered
@@ -66,7 +66,8 @@ class ExampleMemory(Rehearsing):
 
     def __repr__(self) -> str:
         tasks = f"{len(self.tasks)} task{'' if len(self.tasks) == 1 else 's'}"
-        return f"Memory({len(self):,} examples of {tasks}, {self.nbytes:,} bytes; of {type(self.model).__name__})"
+        examples = f"{len(self):,} example{'' if len(self) == 1 else 's'}"
+        return f"Memory({examples} of {tasks}, {self.nbytes:,} bytes; of {type(self.model).__name__})"
 
     def forget(self, task: int) -> None:
         """Forget a task, by its place in `tasks`: it is neither rehearsed nor protected any more."""
@@ -174,7 +175,7 @@ class ExampleMemory(Rehearsing):
         if self._protections:
             self.statistics.hold()
 
-    def remembered_loss(self, batch: int, *, alpha: float = 1.0, labels: bool = True) -> Tensor | None:
+    def remembered_loss(self, batch: int, *, alpha: float = ALPHA, labels: bool = True) -> Tensor | None:
         """The mean remembered loss of some examples drawn from memory, with its graph; None while there are none.
 
         For those who want the loss in their own loop instead of `protect(optimizer, by="rehearsal")`. With several
