@@ -1,6 +1,6 @@
 """How a memory keeps gradients: another task's rows join the store, and what became of their parameters is followed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,7 +11,8 @@ from ogd.memory.algebra.store import Store
 from ogd.memory.budget import Budget
 from ogd.memory.gradients.remembering import task_rows
 from ogd.memory.inputs.examples import Drawn
-from ogd.memory.inputs.outputs import Chosen
+from ogd.memory.inputs.outputs import Chosen, Logits, Outputs
+from ogd.memory.model.names import unwrapped
 from ogd.memory.protection.protecting import Protecting
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.stats import Drift
@@ -26,7 +27,14 @@ class Keeping(Protecting):
     chunk_size: int | None
     dtype: torch.dtype | None
     sharded: bool
+    outputs: Outputs
+    logits: Logits | None
     _drift: Drift
+
+    def _chosen(self, logits: Logits | None, classes: Sequence[int] | None) -> Chosen:
+        """The model with the outputs of a task on top, which may have a logits function of its own."""
+        logits = logits or self.logits
+        return Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
 
     def _projectors(self) -> list[Projector]:
         return [p.projector for p in self._protections if isinstance(p, Protection) and p.projector is not None]

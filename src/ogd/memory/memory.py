@@ -26,10 +26,10 @@ from ogd.memory.gradients.explain import Explanation, explained
 from ogd.memory.gradients.gather import CHUNK_MOST, check_dtype, check_model
 from ogd.memory.gradients.remembering import seeded
 from ogd.memory.inputs.examples import Drawn
-from ogd.memory.inputs.outputs import Chosen, Logits, Outputs
+from ogd.memory.inputs.outputs import Logits, Outputs
 from ogd.memory.keeping import Keeping
 from ogd.memory.model.binding import Binding
-from ogd.memory.model.names import plain_names, unwrapped
+from ogd.memory.model.names import plain_names
 from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.statistics import Statistics
 from ogd.memory.protection.protection import Protection
@@ -203,8 +203,7 @@ class Memory(Keeping):
         params = self.parameters.trainable()
         check_model(self.model, params)
         self._settle_and_look()
-        logits = logits or self.logits
-        chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
+        chosen = self._chosen(logits, classes)
         draw = (count, generator or seeded(len(self), self._shared), self.chunk_size or CHUNK_MOST)
         labelled = self.outputs == "true" and self.keep == "gradients"
         examples = Drawn(data, *draw, balanced, labelled)
@@ -306,8 +305,7 @@ class Memory(Keeping):
             together, per direction     28
         """
         check_task(classes, logits, None)
-        logits = logits or self.logits
-        chosen = Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
+        chosen = self._chosen(logits, classes)
         examples = next(iter(Drawn(data, 2, Generator().manual_seed(0), 2)), None)
         if examples is None:
             raise ValueError("data is empty: there is no example to explain")

@@ -123,8 +123,13 @@ def rank(K: Tensor, rtol: float) -> Tensor:
 
 def scales(K: Tensor) -> Tensor:
     """1 / |g_i| for each row of G, (..., n), and 0 for those that count as zero."""
-    norms = K.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
-    floor = NOTHING * norms.amax(-1, keepdim=True) if K.shape[-1] else norms
+    return inverse_lengths(K.diagonal(dim1=-2, dim2=-1).clamp(min=0))
+
+
+def inverse_lengths(squares: Tensor) -> Tensor:
+    """1 / |g_i| from |g_i|² of each row, (..., n), and 0 for those that count as zero."""
+    norms = squares.sqrt()
+    floor = NOTHING * norms.amax(-1, keepdim=True) if norms.shape[-1] else norms
     return torch.where(norms > floor, 1 / norms, 0)
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory.algebra.columns import Columns, working
-from ogd.memory.algebra.pseudo_inverse import coefficients
+from ogd.memory.algebra.pseudo_inverse import coefficients, inverse_lengths
 from ogd.memory.algebra.work import announce
 
 TOLERANCE = 1e-3  # of the change of the remembered outputs, to first order, that may remain
@@ -50,8 +50,7 @@ class Iterative:
         rows = sum(part.stop - part.start for part in sample)
         announce(f"preparing {G.n:,} directions", G.n * rows * width / 1e9, G.n * rows * 12)
         C = torch.cat([G.gram(part) for part in sample], 1)  # (n, m)
-        norms = torch.sqrt(G.squares())
-        scale = torch.where(norms > 1e-12 * norms.amax(), 1 / norms, 0)  # rows of length 1
+        scale = inverse_lengths(G.squares())  # rows of length 1
         index = torch.cat([torch.arange(part.start, part.stop) for part in sample]).to(C.device)
         C = scale.unsqueeze(1) * C * scale[index]
         self.precondition = Nystrom(C, C[index], G.dtype)

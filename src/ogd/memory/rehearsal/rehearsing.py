@@ -2,7 +2,7 @@
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
@@ -15,9 +15,7 @@ from ogd.memory.algebra.store import Store
 from ogd.memory.gradients.gather import CHUNK_MOST
 from ogd.memory.gradients.preserving import calm, preserving
 from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each
-from ogd.memory.inputs.outputs import Chosen, Logits
 from ogd.memory.memory import Memory
-from ogd.memory.model.names import unwrapped
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
@@ -109,10 +107,6 @@ class Rehearsing(Memory):
 
     def _outputs(self, batch: Batch) -> Tensor:
         return self._chosen(batch.logits, None).scores(batch.x)
-
-    def _chosen(self, logits: Logits | None, classes: Sequence[int] | None) -> Chosen:
-        logits = logits or self.logits
-        return Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
 
     def _moved(self, rows: Tensor) -> tuple[float, float]:
         """The root mean square change of some examples' outputs, and that of the outputs."""
