@@ -27,16 +27,20 @@ def calm(model: nn.Module) -> Iterator[None]:
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in evaluation mode with gradients; afterwards in the mode that it was in."""
     modules = list(model.modules())
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
+    with ExitStack() as stack:  # only what is needed: rehearsal enters it at every step
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        if not torch.is_grad_enabled():
+            stack.enter_context(torch.enable_grad())
         for kind in {p.device.type for p in model.parameters()}:
-            stack.enter_context(torch.autocast(kind, enabled=False))
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
         if any(isinstance(module, nn.RNNBase) for module in modules):
             # cuDNN's recurrent layers cannot go backward in evaluation mode
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         stack.enter_context(_evaluation(model, modules))
-        stack.enter_context(_alone(modules))
+        if any(isinstance(module, DistributedDataParallel) for module in modules):
+            stack.enter_context(_alone(modules))
         yield
 
 
@@ -51,7 +55,8 @@ def _evaluation(model: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None
             if module.training != training:
                 module.train(training)
         for module, training in modes:  # and some make it do less
-            module.training = training
+            if module.training != training:
+                module.training = training
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def cast(x: Any, model: nn.Module) -> Any:
         {'a': tensor([1.], dtype=torch.bfloat16), 'b': tensor([1])}
     """
     dtype = next((p.dtype for p in model.parameters() if p.dtype in _CASTABLE), None)
-    if dtype is None:
+    if dtype is None or (isinstance(x, Tensor) and x.dtype == dtype):
         return x
     return pytree.tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, x)
 

@@ -27,8 +27,7 @@ class Chosen(nn.Module):
         return self.choose(self.scores(x), y)
 
     def scores(self, x: Any) -> Tensor:
-        x = cast(x, self.model)
-        return logits_of(called(self.model, x) if self.logits is None else self.logits(self.model, x))
+        return scores(self.model, x, self.logits)
 
     def choose(self, f: Tensor, y: Any) -> Tensor:
         if callable(self.outputs):
@@ -52,6 +51,12 @@ class Chosen(nn.Module):
         largest = max([*(self.classes or []), *([int(y.max())] if self.outputs == "true" else [])], default=0)
         if largest >= C:
             raise ValueError(f"the model has {C} logits: a label or class of {largest} is out of range")
+
+
+def scores(model: nn.Module, x: Any, logits: Logits | None) -> Tensor:
+    """All logits of a batch, in the model's dtype."""
+    x = cast(x, model)
+    return logits_of(called(model, x) if logits is None else logits(model, x))
 
 
 def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> None:

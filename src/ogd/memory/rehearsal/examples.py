@@ -224,6 +224,8 @@ def emptied(x: Any) -> tuple[list[Tensor], Any]:
 
 def filled(structure: Any, tensors: Sequence[Tensor]) -> Any:
     """The input with tensors in their places."""
+    if isinstance(structure, Place):
+        return tensors[structure.number]
     return pytree.tree_map(lambda leaf: tensors[leaf.number] if isinstance(leaf, Place) else leaf, structure)
 
 

@@ -15,7 +15,9 @@ from ogd.memory.algebra.store import Store
 from ogd.memory.gradients.gather import CHUNK_MOST
 from ogd.memory.gradients.preserving import calm, preserving
 from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each
+from ogd.memory.inputs.outputs import scores
 from ogd.memory.memory import Memory
+from ogd.memory.model.names import unwrapped
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
@@ -78,10 +80,14 @@ class Rehearsing(Memory):
         rows = torch.randperm(len(self), generator=generator)[: way.batch]
         self.draws += 1
         share = rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows
-        total = torch.zeros((), device=self._device)
         with calm(self.model):
-            for part in self._here().batches(share):
-                total = total + remembered_loss(self._outputs(part), part, way.alpha, way.labels)
+            parts = [
+                remembered_loss(self._outputs(part), part, way.alpha, way.labels)
+                for part in self._here().batches(share)
+            ]
+        total = (
+            sum(parts[1:], start=parts[0]) if parts else torch.zeros((), device=self._device)
+        )  # a rank may have none
         return total / len(rows)
 
     def _rehearsed(self, optimizers: list[Optimizer], way: Way) -> Rehearsal:
@@ -106,7 +112,8 @@ class Rehearsing(Memory):
         return super()._projected(optimizers, way)
 
     def _outputs(self, batch: Batch) -> Tensor:
-        return self._chosen(batch.logits, None).scores(batch.x)
+        logits = batch.logits or self.logits
+        return scores(unwrapped(self.model) if logits is None else self.model, batch.x, logits)
 
     def _moved(self, rows: Tensor) -> tuple[float, float]:
         """The root mean square change of some examples' outputs, and that of the outputs."""
