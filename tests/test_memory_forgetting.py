@@ -210,7 +210,7 @@ def test_balanced_remembers_rare_labels(source: str) -> None:
         memory = Memory(model, 50)
         data = BALANCED[source](x, y)
         torch.manual_seed(0)
-        memory.remember(data, balanced=True, generator=torch.Generator().manual_seed(seed))
+        memory.remember(data, choose="balanced", generator=torch.Generator().manual_seed(seed))
         assert len(memory) == 50
         return rows(memory)
 
@@ -231,7 +231,7 @@ def test_a_balanced_draw_is_uniform_within_a_label() -> None:
         generator = torch.Generator().manual_seed(seed)
         counts[0, balanced_rows(y, 9, generator)] += 1
         memory = Memory(model, 9)
-        memory.remember(data, balanced=True, generator=generator)
+        memory.remember(data, choose="balanced", generator=generator)
         counts[1, rows(memory).sum(1).long() - 1] += 1
     expected = torch.tensor([3.5 / 8] * 8 + [1.0] * 2 + [3.5 / 8] * 8) * 300
     assert (counts - expected).abs().max() < 35  # a standard deviation is 9

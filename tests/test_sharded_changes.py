@@ -95,7 +95,7 @@ def balanced() -> tuple[list[int], int]:
     x, y = x[order], y[order]
     part = slice(0, 15) if rank() == 0 else slice(15, 40)
     memory = Memory(model, 99)
-    memory.remember((x[part], y[part]), per_task=12, balanced=True)
+    memory.remember((x[part], y[part]), per_task=12, choose="balanced")
     bias = next(piece.block for piece in memory.store.pieces for piece in piece.only({f"{len(model) - 1}.bias"}))
     return bias.rows(0, 12).argmax(1).bincount(minlength=3).tolist(), len(memory)
 

@@ -13,6 +13,13 @@ IN_TOTAL = Option(
     least=0,
     later=True,
 )
+CHOOSE = Option(
+    "choose",
+    "uniform",
+    "which examples of a task to keep; uncertain: the likelier the more uncertain the model is of them",
+    ("uniform", "balanced", "uncertain", "hardest", "herding"),
+    later=True,
+)
 OUTPUTS = Option(
     "outputs",
     "true",
@@ -125,7 +132,7 @@ METHODS = {
         "OGD",
         "updates orthogonal to the gradients of stored outputs",
         "ogd.methods.ogd:OGD",
-        (PER_TASK, OUTPUTS, PROJECTION, EVERY),
+        (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE),
         Look(BLUE, "o", "-"),
         _ogd_weight,
         rule=_projection,
@@ -143,7 +150,7 @@ METHODS = {
         "ER",
         "each step also learns a batch of stored examples",
         "ogd.methods.er:ER",
-        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY, IN_TOTAL),
+        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY, IN_TOTAL, CHOOSE),
         Look(SKY, "P", (0, (4, 1, 1, 1, 1, 1))),
         _replay(1.2),
         rule=_one_limit,
@@ -152,7 +159,7 @@ METHODS = {
         "DER++",
         "ER, and the outputs on stored examples stay near what they were",
         "ogd.methods.der:DER",
-        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL),
+        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL, CHOOSE),
         Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
         _replay(1.3),
         rule=_one_limit,

@@ -3,11 +3,15 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 from torch import Generator, Tensor, nn
 
-from ogd.checks import is_whole
+from ogd.checks import check_name, is_whole
 from ogd.memory.budget import Budget
+
+Choice = Literal["uniform", "balanced", "uncertain"]
+CHOICES: tuple[str, ...] = get_args(Choice)
 
 
 def check_options(model: object, per_task: object, outputs: object, logits: object, chunk_size: object) -> None:
@@ -40,12 +44,13 @@ def check_full(when_full: object, budget: object) -> None:
         raise ValueError('when_full="shrink" needs a budget= to shrink to: a number of directions, or bytes ("64MB")')
 
 
-def check_draw(per_task: object, balanced: object) -> None:
+def check_draw(per_task: object, choose: object, shared: bool) -> None:
     _check_count("per_task", per_task)
-    if not isinstance(balanced, bool):
-        raise TypeError(f"balanced must be True or False, not {balanced!r}")
-    if balanced and per_task is None:
-        raise ValueError("balanced=True shares a number of examples among the labels: give per_task=, that number")
+    check_name("choose", choose, CHOICES)
+    if choose != "uniform" and per_task is None:
+        raise ValueError(f'choose="{choose}" draws a number of examples: give per_task=, that number')
+    if choose == "uncertain" and shared:
+        raise ValueError('choose="uncertain" is for one process: with several ranks use "uniform" or "balanced"')
 
 
 def check_forgotten(task: object, n: int) -> None:

@@ -14,6 +14,7 @@ from ogd.memory.algebra.rows import within, without
 from ogd.memory.algebra.store import Store
 from ogd.memory.budget import Budget, BudgetExceeded
 from ogd.memory.checks import (
+    Choice,
     check_draw,
     check_forgotten,
     check_full,
@@ -27,6 +28,7 @@ from ogd.memory.gradients.gather import CHUNK_MOST, check_dtype, check_model
 from ogd.memory.gradients.remembering import seeded
 from ogd.memory.inputs.examples import Drawn
 from ogd.memory.inputs.outputs import Logits, Outputs
+from ogd.memory.inputs.uncertain import Uncertain
 from ogd.memory.keeping import Keeping
 from ogd.memory.model.binding import Binding
 from ogd.memory.model.names import plain_names
@@ -174,7 +176,7 @@ class Memory(Keeping):
         data: object,
         *,
         per_task: int | EllipsisType | None = ...,
-        balanced: bool = False,
+        choose: Choice = "uniform",
         classes: Sequence[int] | None = None,
         logits: Logits | None = None,
         generator: Generator | None = None,
@@ -189,14 +191,16 @@ class Memory(Keeping):
             data: a DataLoader, a Dataset or tensors. A batch is a pair (x, y), where x may be a tuple, list or dict of
                 tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict with the key "labels".
             per_task: how many examples of this task are remembered, in place of the memory's own number; None for all.
-            balanced: draw as equal numbers of each label as can be. All of the data is read for it.
+            choose: how they are drawn. "uniform": each is as likely. "balanced": as equal numbers of each label as can
+                be; all of the data is read for it. "uncertain": the more uncertain the model is of an example, the
+                likelier; of 20 times as many examples the outputs are computed for it.
             classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
                 and for "true" the labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
         count = self.per_task if isinstance(per_task, EllipsisType) else per_task
-        check_draw(count, balanced)
+        check_draw(count, choose, self._shared)
         check_task(classes, logits, generator)
         check_whole_parameters(self.model)
         self._account()
@@ -206,7 +210,10 @@ class Memory(Keeping):
         chosen = self._chosen(logits, classes)
         draw = (count, generator or seeded(len(self), self._shared), self.chunk_size or CHUNK_MOST)
         labelled = self.outputs == "true" and self.keep == "gradients"
-        examples = Drawn(data, *draw, balanced, labelled)
+        if choose == "uncertain" and count is not None:
+            examples: Drawn = Uncertain(chosen, data, count, *draw[1:], labelled)
+        else:
+            examples = Drawn(data, *draw, choose == "balanced", labelled)
         with self.statistics.noting() as called:
             self._keep(chosen, params, examples)
         if self._shared:

@@ -36,8 +36,11 @@ class Buffer:
         False
     """
 
-    def __init__(self, per_task: int, batch: int, *, in_total: int = 0, outputs: bool = False) -> None:
+    def __init__(
+        self, per_task: int, batch: int, *, in_total: int = 0, outputs: bool = False, choose: str = "uniform"
+    ) -> None:
         self.per_task, self.in_total, self.batch, self.outputs = per_task, in_total, batch, outputs
+        self.choose = choose
         self.stored: Stored | None = None
         self.counts: list[int] = []  # examples of each task
         self.tasks, self.began, self.seed = 0, 0, 0
@@ -53,7 +56,7 @@ class Buffer:
         shares = [self.per_task] * finished.number
         if self.in_total:
             shares = equal_shares(self.in_total, finished.number)
-        kept = finished.draw(shares[-1])
+        kept = finished.draw(shares[-1], self.choose)
         head = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
         z = finished.model.passing(kept.x)[1] if self.outputs else None
         new = Stored(kept.x, kept.target, head.expand_as(kept.target), z)
@@ -95,6 +98,6 @@ def equal_shares(total: int, tasks: int) -> list[int]:
 
 
 def _first_of_each(counts: Sequence[int], kept: Sequence[int]) -> Tensor:
-    """Return which rows are the first `kept` of each task: they were drawn in random order, so any are as good."""
+    """Return which rows are the first `kept` of each task, which are a choice of so many examples."""
     starts = [sum(counts[:t]) for t in range(len(counts))]
     return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, kept, strict=True)])

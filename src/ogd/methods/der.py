@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.catalogue.methods import ALPHA, IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
-from ogd.methods.buffer import Buffer, Stored
+from ogd.catalogue.methods import ALPHA, CHOOSE, IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
+from ogd.methods.buffer import Stored
 from ogd.methods.er import ER
 from ogd.methods.per_run import of_stack, per_run
 from ogd.models.stack import Stack
@@ -31,6 +31,7 @@ class DER(ER):
     """
 
     name = "der"
+    outputs = True
 
     def __init__(
         self,
@@ -39,8 +40,9 @@ class DER(ER):
         alpha: float | Sequence[float] = ALPHA.default,
         replay_every: int = REPLAY_EVERY.default,
         in_total: int = IN_TOTAL.default,
+        choose: str = CHOOSE.default,
     ) -> None:
-        super().__init__(per_task, replay_batch, replay_every, in_total)
+        super().__init__(per_task, replay_batch, replay_every, in_total, choose)
         self.alpha = per_run(ALPHA, alpha)
 
     def __repr__(self) -> str:
@@ -48,7 +50,7 @@ class DER(ER):
 
     def begin(self, model: Stack, seed: int) -> None:
         self._alpha = of_stack(ALPHA, self.alpha, model)[:, None, None]
-        self.buffer = Buffer(self.per_task, self.replay_batch, in_total=self.in_total, outputs=True)
+        super().begin(model, seed)
 
     def replayed(self, z: Tensor, batch: Stored) -> Tensor:
         return super().replayed(z, batch).add_(self._alpha * distance_gradient(z, batch))

@@ -11,7 +11,7 @@ k-th step and its part of the loss counts k times, so that on average it weighs 
 from torch import Tensor
 
 from ogd import catalogue
-from ogd.catalogue.methods import IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
+from ogd.catalogue.methods import CHOOSE, IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
 from ogd.methods.buffer import Buffer, Stored
 from ogd.methods.finished import Finished
 from ogd.methods.method import Method
@@ -29,6 +29,7 @@ class ER(Method):
     """
 
     name = "er"
+    outputs = False  # whether the logits of the examples are kept, too
 
     def __init__(
         self,
@@ -36,15 +37,16 @@ class ER(Method):
         replay_batch: int = REPLAY_BATCH.default,
         replay_every: int = REPLAY_EVERY.default,
         in_total: int = IN_TOTAL.default,
+        choose: str = CHOOSE.default,
     ) -> None:
-        catalogue.check_options(
-            "er", per_task=per_task, replay_batch=replay_batch, replay_every=replay_every, in_total=in_total
-        )
+        given = {"per_task": per_task, "replay_batch": replay_batch, "replay_every": replay_every}
+        catalogue.check_options("er", **given, in_total=in_total, choose=choose)
         self.per_task, self.replay_batch = per_task, replay_batch
-        self.replay_every, self.in_total = replay_every, in_total
+        self.replay_every, self.in_total, self.choose = replay_every, in_total, choose
 
     def begin(self, model: Stack, seed: int) -> None:
-        self.buffer = Buffer(self.per_task, self.replay_batch, in_total=self.in_total)
+        kept, drawn = self.per_task, self.replay_batch
+        self.buffer = Buffer(kept, drawn, in_total=self.in_total, outputs=self.outputs, choose=self.choose)
 
     def end_task(self, finished: Finished) -> None:
         self.buffer.add(finished)

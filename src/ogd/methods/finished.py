@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from ogd import seeds
 from ogd.benchmarks import Task
 from ogd.benchmarks.batch import Batch, examples
+from ogd.memory.inputs.uncertain import AMONG
+from ogd.methods.choosing import chosen_rows
 from ogd.models.stack import Stack
 
 
@@ -19,8 +23,25 @@ class Finished:
     outputs: int  # logits of the benchmark
     seed: int
 
-    def draw(self, n: int) -> Batch:
-        """Return n training examples of the task per run, drawn uniformly: the same ones for every method."""
-        runs = self.model.runs
-        index = seeds.draw(self.seed, runs, f"memory/{self.number}", len(self.task.train), n)
-        return examples(self.task, index, self.task.columns(runs), self.outputs)
+    def draw(self, n: int, choose: str = "uniform") -> Batch:
+        """Return n training examples of the task per run, the same ones for every method that chooses alike.
+
+        Those that are not drawn uniformly are chosen among many that are: `ogd.methods.choosing`.
+        """
+        runs, columns = self.model.runs, self.task.columns(self.model.runs)
+        among = n if choose == "uniform" else n * AMONG
+        index = seeds.draw(self.seed, runs, f"memory/{self.number}", len(self.task.train), among)
+        batch = examples(self.task, index, columns, self.outputs)
+        if choose == "uniform" or index.shape[1] <= n:
+            return batch
+        z = self.model.passing(batch.x)[1]
+        z = z if batch.head is None else z + batch.head
+        rows = [
+            chosen_rows(choose, z[r], self.task.train.y[index[r]], n, seeds.generator(self.seed, run, self._purpose))
+            for r, run in enumerate(runs)
+        ]
+        return examples(self.task, index.gather(1, torch.stack(rows)), columns, self.outputs)
+
+    @property
+    def _purpose(self) -> str:
+        return f"choice/{self.number}"

@@ -8,7 +8,7 @@ P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; store and proj
 from dataclasses import replace
 
 from ogd import catalogue
-from ogd.catalogue.methods import EVERY, OUTPUTS, PER_TASK
+from ogd.catalogue.methods import CHOOSE, EVERY, OUTPUTS, PER_TASK
 from ogd.memory.algebra.projector import projector_of
 from ogd.memory.algebra.store import Store
 from ogd.methods.constraint import Constraint
@@ -42,13 +42,15 @@ class OGD(Method):
         outputs: str = OUTPUTS.default,
         projection: str | None = None,
         every: int = EVERY.default,
+        choose: str = CHOOSE.default,
     ) -> None:
-        catalogue.check_options("ogd", per_task=per_task, outputs=outputs, every=every)
+        catalogue.check_options("ogd", per_task=per_task, outputs=outputs, every=every, choose=choose)
         if projection is not None:
             catalogue.check_options("ogd", projection=projection)
         if projection == "implicit" and every != 1:
             raise ValueError(f"every: {every} needs projection 'explicit'; 'implicit' projects every step")
         self.per_task, self.outputs, self.projection, self.every = per_task, outputs, projection, every
+        self.choose = choose
 
     def begin(self, model: Stack, seed: int) -> None:
         self.store = Store()
@@ -58,7 +60,7 @@ class OGD(Method):
         width = len(task.classes or range(finished.outputs)) if self.outputs == "all" else 1
         if self.per_task < width:
             raise ValueError(f"per_task: {self.per_task} gradients cannot hold all {width} logits of one example")
-        batch = finished.draw(self.per_task // width)
+        batch = finished.draw(self.per_task // width, self.choose)
         new, rows = model.output_gradients(batch, self.outputs, task.classes)
         shapes = {name: w.shape for name, w in model.params.items()}
         self.store = self.store.grown([replace(piece, start=len(self.store)) for piece in new], rows, shapes)

@@ -45,7 +45,7 @@ class Drawn:
     def __iter__(self) -> Iterator[Chunk]:
         for x, y in self._batches(self.data):
             if self.labelled and y is None:
-                why = "balanced=True" if self.balanced else 'outputs="true"'
+                why = 'choose="balanced"' if self.balanced else 'outputs="true"'
                 raise ValueError(
                     f"{why} needs a label for each example, but "
                     f"the batches are {described(x)}: give pairs (x, y), or dictionaries with the key 'labels'"
@@ -126,7 +126,9 @@ def _is_batch(data: object) -> bool:
 
 def _labels(y: Any) -> Tensor:
     if not are_labels(y):
-        raise ValueError(f"balanced=True needs a label for each example, integers of shape (B,), not {described(y)}")
+        raise ValueError(
+            f'choose="balanced" needs a label for each example, integers of shape (B,), not {described(y)}'
+        )
     assert isinstance(y, Tensor)
     return y
 

@@ -1,0 +1,86 @@
+"""Examples drawn by how uncertain the model is of them: those near its boundaries say more of what it has learned.
+
+    w = H + FLOOR,    H = −Σ_c p_c log p_c,    p = softmax(z)
+
+Of `AMONG` times as many examples, drawn uniformly, some are drawn without replacement with chances in proportion to w:
+those with the largest log w + g, g of Gumbel's distribution (Efraimidis and Spirakis, 2006). The most uncertain ones
+alone would be outliers; docs/choosing-examples.md has the comparison.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.utils import _pytree as pytree
+
+from ogd.memory.gradients.preserving import preserving
+from ogd.memory.inputs.batches import Chunk, described, length, take
+from ogd.memory.inputs.examples import Drawn
+from ogd.memory.inputs.outputs import Chosen
+
+AMONG = 20
+FLOOR = 0.01  # nats: what an example counts of which the model is sure
+
+
+class Uncertain(Drawn):
+    """`count` examples of `data`, drawn by the uncertainty of `chosen`'s outputs."""
+
+    def __init__(
+        self, chosen: Chosen, data: object, count: int, generator: Generator, chunk_size: int, labelled: bool = False
+    ):
+        super().__init__(data, count * AMONG, generator, chunk_size, labelled=labelled)
+        self.chosen, self.kept = chosen, count
+
+    def _batches(self, data: object) -> Iterator[Chunk]:
+        chunks = [part for batch in super()._batches(data) for part in self._parts(batch)]
+        self.count = self.kept
+        if not chunks:
+            return
+        with preserving(self.chosen.model), torch.no_grad():
+            found = [self._entropies(chunk) for chunk in chunks]
+        rows, start = uncertain_order(torch.cat(found), self.kept, self.generator).sort().values, 0
+        for chunk, H in zip(chunks, found, strict=True):
+            own = rows[(rows >= start) & (rows < start + len(H))] - start
+            start += len(H)
+            if len(own):
+                yield take(chunk, own)
+
+    def _parts(self, batch: Chunk) -> Iterator[Chunk]:
+        for start in range(0, length(batch), self.chunk_size):
+            yield take(batch, slice(start, start + self.chunk_size))
+
+    def _entropies(self, chunk: Chunk) -> Tensor:
+        device = next((p.device for p in self.chosen.model.parameters()), torch.device("cpu"))
+        x: Any = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, chunk[0])
+        z = self.chosen.scores(x)
+        if z.ndim < 2 or z.shape[-1] < 2 or len(z) != length(chunk):
+            raise ValueError(
+                f'choose="uncertain" needs the scores of two or more classes, and the model gives {described(z)}: '
+                'use choose="uniform", or give logits='
+            )
+        return entropies(z if self.chosen.classes is None else z[..., self.chosen.classes]).cpu()
+
+
+def entropies(z: Tensor) -> Tensor:
+    """The entropy of each example's classes given its scores (B, …, C); of several positions, their mean.
+
+    Examples:
+        >>> entropies(torch.tensor([[0.0, 0.0], [100.0, 0.0]]))
+        tensor([0.6931, 0.0000])
+    """
+    H: Tensor = torch.special.entr(z.float().softmax(-1)).sum(-1)
+    return H.flatten(1).mean(1) if H.ndim > 1 else H
+
+
+def uncertain_order(H: Tensor, count: int, generator: Generator) -> Tensor:
+    """Which of the examples with entropies H (n,) are drawn; the first k of them are a draw of k.
+
+    Examples:
+        >>> H = torch.tensor([0.0, 0.7, 0.7, 0.0])
+        >>> uncertain_order(H, 2, Generator().manual_seed(0)).sort().values
+        tensor([1, 2])
+    """
+    u = torch.rand(len(H), generator=generator, dtype=torch.float64).clamp(min=1e-300)
+    keys = (H.double() + FLOOR).log() - (-u.log()).log()
+    return keys.topk(min(count, len(H))).indices

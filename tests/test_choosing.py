@@ -1,0 +1,152 @@
+"""Which examples are kept: balanced, uncertain, hardest, herding; in the laboratory and in a memory."""
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from ogd import Memory, benchmarks
+from ogd.memory.inputs.uncertain import AMONG, FLOOR, entropies, uncertain_order
+from ogd.methods import DER
+from ogd.methods.choosing import chosen_rows, herded
+from ogd.methods.finished import Finished
+from ogd.models import StackedMLP
+
+
+def test_entropies_are_those_of_torchs_distribution() -> None:
+    z = torch.randn(50, 7, dtype=torch.float64) * 3
+    expected = torch.distributions.Categorical(logits=z).entropy()
+    assert torch.allclose(entropies(z).double(), expected, atol=1e-6)
+
+
+def test_entropies_outside_a_head_and_over_positions() -> None:
+    z = torch.tensor([[1.0, 1.0, -torch.inf], [0.0, 60.0, -torch.inf]])
+    assert torch.allclose(entropies(z), torch.tensor([2.0, 1.0]).log())
+    positions = torch.randn(4, 5, 3)
+    assert torch.allclose(entropies(positions), torch.stack([entropies(x).mean() for x in positions]))
+
+
+def test_uncertain_examples_are_drawn_in_proportion_to_their_weights() -> None:
+    H, generator = torch.tensor([0.0, 0.1, 0.5, 1.0]), Generator().manual_seed(0)
+    first = torch.tensor([int(uncertain_order(H, 1, generator)) for _ in range(4_000)]).bincount(minlength=4) / 4_000
+    weights = H + FLOOR
+    assert torch.allclose(first.double(), (weights / weights.sum()).double(), atol=0.03)
+
+
+def test_uncertain_order_repeats_none_and_takes_all_there_are() -> None:
+    assert sorted(uncertain_order(torch.zeros(5), 9, Generator()).tolist()) == list(range(5))
+
+
+def test_herding_equals_a_slow_search() -> None:
+    p = torch.rand(40, 5, dtype=torch.float64)
+    rows: list[int] = []
+    for _ in range(10):
+        left = [i for i in range(40) if i not in rows]
+        rows.append(min(left, key=lambda i: float((p[[*rows, i]].mean(0) - p.mean(0)).square().sum())))
+    assert herded(p, 10).tolist() == rows
+
+
+def test_balanced_rows_have_as_many_of_each_class() -> None:
+    y = torch.arange(100) % 5
+    rows = chosen_rows("balanced", torch.zeros(100, 5), y, 20, Generator().manual_seed(0))
+    assert y[rows].bincount().tolist() == [4] * 5
+    assert rows.tolist() != sorted(rows.tolist())
+
+
+def finished(model: StackedMLP, benchmark: benchmarks.Benchmark) -> Finished:
+    return Finished(benchmark.tasks[0], model, 1, 10, benchmark.outputs, seed=0)
+
+
+@pytest.fixture
+def benchmark() -> benchmarks.Benchmark:
+    generator = Generator().manual_seed(0)
+    x, y = torch.rand(500, 6, generator=generator), torch.arange(500) % 4
+    return benchmarks.from_datasets([((x, y), (x, y))] * 2)
+
+
+@pytest.mark.parametrize("choose", ["balanced", "uncertain", "hardest", "herding"])
+def test_a_run_keeps_the_same_examples_whoever_trains_beside_it(choose: str, benchmark: benchmarks.Benchmark) -> None:
+    both = StackedMLP([6, 8, 4], runs=[3, 5], seed=0)
+    alone = StackedMLP([6, 8, 4], runs=[5], seed=0)
+    batch = finished(both, benchmark).draw(12, choose)
+    assert torch.equal(batch.x[1:], finished(alone, benchmark).draw(12, choose).x)
+    assert batch.target.shape == (2, 12, 4)
+    assert len(batch.x[0].unique(dim=0)) == 12
+
+
+def test_uncertain_examples_are_more_uncertain_than_uniform_ones(benchmark: benchmarks.Benchmark) -> None:
+    model = StackedMLP([6, 8, 4], runs=[0, 1], seed=0)
+    with torch.no_grad():
+        torch._foreach_mul_(list(model.params.values()), 8.0)
+
+    def mean(choose: str) -> float:
+        z = model.passing(finished(model, benchmark).draw(20, choose).x)[1]
+        return float(entropies(z.flatten(0, 1)).mean())
+
+    assert mean("uniform") < mean("uncertain") < mean("hardest")
+
+
+def test_der_keeps_what_was_chosen(benchmark: benchmarks.Benchmark) -> None:
+    model, method = StackedMLP([6, 8, 4], runs=[0], seed=0), DER(per_task=10, choose="hardest")
+    method.begin(model, 0)
+    method.end_task(finished(model, benchmark))
+    assert method.buffer.stored is not None
+    assert torch.equal(method.buffer.stored.x, finished(model, benchmark).draw(10, "hardest").x)
+
+
+class Sure(nn.Module):
+    """Sure of all examples but those with a first number of 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(50.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([x[:, 0] * self.scale, torch.zeros(len(x))], 1)
+
+
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_memory_prefers_examples_that_the_model_is_uncertain_of(keep: str, loader: bool) -> None:
+    x = torch.cat([torch.ones(190), torch.zeros(10)])[:, None]
+    y = torch.zeros(200).long()
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 16) if loader else (x, y)
+    model = Sure()
+    memory = Memory(model, per_task=10, keep=keep)  # type: ignore[arg-type]
+    memory.remember(data, choose="uncertain", generator=Generator().manual_seed(0))
+    assert memory.tasks == (10,)
+    if keep == "examples":
+        kept = next(iter(memory.examples.batches(torch.arange(10)))).x  # type: ignore[attr-defined]
+        assert int((kept[:, 0] == 0).sum()) >= 6  # uniformly: one in twenty
+
+
+def test_only_so_many_outputs_are_computed() -> None:
+    seen = 0
+
+    class Counting(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            nonlocal seen
+            seen += len(x)
+            return super().forward(x)
+
+    model = Counting(3, 2)
+    Memory(model, per_task=2, keep="examples").remember((torch.randn(5_000, 3), torch.zeros(5_000)), choose="uncertain")
+    assert seen <= 2 * AMONG + 10
+
+
+def test_the_same_seed_keeps_the_same_examples() -> None:
+    x, y = torch.randn(300, 4), torch.arange(300) % 3
+    model = nn.Linear(4, 3)
+
+    def kept() -> Tensor:
+        memory = Memory(model, per_task=20, keep="examples")
+        memory.remember((x, y), choose="uncertain", generator=Generator().manual_seed(5))
+        return next(iter(memory.examples.batches(torch.arange(20)))).z  # type: ignore[attr-defined]
+
+    assert torch.equal(kept(), kept())
+
+
+def test_regression_cannot_be_uncertain() -> None:
+    memory = Memory(nn.Linear(3, 1), keep="examples")
+    with pytest.raises(ValueError, match="needs the scores of two or more classes"):
+        memory.remember((torch.randn(9, 3), torch.randn(9, 1)), choose="uncertain")
+    assert len(memory) == 0
