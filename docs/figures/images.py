@@ -27,9 +27,10 @@ def show() -> None:
     from ogd.records import read
     from ogd.reporting import overview
 
-    found = [[read(path) for path in sorted(folder.glob("run-*.json"))] for folder in RESULTS.glob("split-*-*")]
-    rows = {records[0].request.method: records for records in found if records[0].request.data == DATA.name}
-    overview([rows[method] for method in METHODS]).show(True)
+    found = {
+        method: [read(path) for path in sorted(RESULTS.glob(f"split-{method}-*/run-*.json"))] for method in METHODS
+    }
+    overview([[one for one in records if one.request.data == DATA.name] for records in found.values()]).show(True)
 
 
 if __name__ == "__main__":
