@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 RECORD, DATA = ROOT / "results" / "flights.json", ROOT / "data" / "flights"
 SEEDS, CHOOSING_SEED = (0, 1, 2), 100
 MONTHS, LATE, KEPT, BATCH, PARTS = 12, 15, 200, 128, (0.6, 0.2, 0.2)
-DRAWN = {"flights": "Flights held out, of days that it has learned from:", "days": "Whole days held out:"}
+DRAWN = {"flights": "Flights held out, of days that were learned from", "days": "Whole days held out"}
 COMMON = [{"lr": lr, "epochs": epochs} for lr, epochs in ((1e-3, 1), (1e-3, 2), (3e-3, 1))]
 OWN: dict[str, list[dict[str, Any]]] = {  # what is tried for each way
     "plain": [{}],
@@ -255,11 +255,13 @@ def show() -> None:
     for drawn, title in DRAWN.items():
         found = record["runs"][drawn]
         fresh = [run["auc"][0][0] for run in found["plain"]]
-        print(f"{title} (January just after January: {spread(fresh)})\n".replace(":", "", 1))
+        print(f"**{title}.** Just after January, January's AUC is {spread(fresh)}.\n")
         print(f"| | {' | '.join(COLUMNS)} | time |")
         print(f"| --- |{' ---: |' * (len(COLUMNS) + 1)}")
         plain = statistics.median(run["seconds"] for run in found["plain"])
         for way, label in WAYS.items():
+            if way not in found:  # still to be measured
+                continue
             cells = [spread([value(run[kind]) for run in found[way]]) for kind, value in COLUMNS.values()]
             ratio = statistics.median(run["seconds"] for run in found[way]) / plain
             print(f"| {label} | {' | '.join(cells)} | {ratio:.1f} × |")
@@ -276,16 +278,18 @@ def draw(record: dict[str, Any]) -> None:
 
     lines = ("-", "-.", "--", "--", "-", ":")
     looks = zip(WAYS, (GREY, BLUE, ORANGE, GREEN, VERMILION, BLACK), lines, strict=True)
-    made = figure(9.5, 3.8)
+    made = figure(9.5, 4.2)
     axes = made.subplots(1, 2, sharey=True)
     for way, colour, line in looks:
         for axis, drawn in zip(axes, DRAWN, strict=True):
-            runs = record["runs"][drawn][way]
+            runs = record["runs"][drawn].get(way)
+            if runs is None:
+                continue
             after = [statistics.mean(run["auc"][t][0] for run in runs) for t in range(MONTHS)]
             axis.plot(range(1, MONTHS + 1), after, line, color=colour, label=WAYS[way].replace("`", ""))
     for axis, title in zip(axes, DRAWN.values(), strict=True):
-        axis.set(title=title.rstrip(":"), xlabel="after month", ylabel="AUC on January", xticks=range(1, MONTHS + 1))
-    axes[0].legend(fontsize=8)
+        axis.set(title=title, xlabel="after month", ylabel="AUC on January", xticks=range(1, MONTHS + 1))
+    made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     save(made, "flights")
 
 
