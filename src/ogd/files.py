@@ -4,9 +4,10 @@ import os
 import platform
 import re
 import secrets
+import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_writable(folders: Iterable[Path]) -> None:
+    """Make the folders, or raise a ValueError if one cannot be written to."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(1 << 16))  # so that a full disk is found out
+        except OSError as error:
+            raise ValueError(f"out: cannot write to {folder}: {error.strerror or error}") from error
 
 
 def sweep(folder: Path) -> None:

@@ -71,4 +71,4 @@ def tell(error: BaseException, *, resumes: bool) -> NoReturn:
 
 def shown(argument: str) -> str:
     """Return what an argument of the library is called on the command line."""
-    return {"names": "NAME", "dir": "DIR"}.get(argument) or flag(argument)
+    return {"name": "NAME", "names": "NAME", "dir": "DIR"}.get(argument) or flag(argument)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ogd.benchmarks.rules import TASKS
 from ogd.catalogue import BENCHMARKS, DEFAULT_INIT, DEFAULT_MODEL, INITS, METHODS, MODELS, Option
+from ogd.data import SOURCES
 from ogd.records.request import HIDDEN
 from ogd.records.schedule import OPTIMIZERS, Schedule
 
@@ -94,6 +95,12 @@ def add_tune(sub: ArgumentParser) -> None:
 
 def add_list(sub: ArgumentParser) -> None:
     add_plugin(sub)
+
+
+def add_data(sub: ArgumentParser) -> None:
+    sub.add_argument("name", metavar="NAME", help=f"one of {', '.join(SOURCES)}")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the data set")
+    sub.add_argument("--archive", type=Path, metavar="FILE", help="the package's archive, if you have it already")
 
 
 def add_bench(sub: ArgumentParser) -> None:

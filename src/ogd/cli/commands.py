@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ogd import catalogue
 from ogd.cli.arguments import benchmark_settings, flag, method_options, tunable
+from ogd.data import SOURCES, fetch
 from ogd.experiments import EXPERIMENTS, resolve
+from ogd.files import check_writable
 from ogd.records.record import RunRecord, to_json
 from ogd.terminal import visible
 
@@ -94,7 +96,6 @@ def complain(failures: Sequence[str]) -> None:
 
 
 def report(options: Namespace) -> None:
-    from ogd.experiments.runner import check_writable
     from ogd.reporting import report as reports
 
     out = options.out or options.dir / "report"
@@ -134,7 +135,7 @@ def tune(options: Namespace) -> None:
     (own,) = own_options(options, [options.method]).values()
     request = resolve(options.benchmark, options.method, dataset, **settings(options), **own)
     runner.check([request], options.runs, held_out)
-    runner.check_writable([options.out])
+    check_writable([options.out])
     from ogd.experiments.tune import tune
 
     found = tune(request, option.name, grid, options.runs, held_out, options.out)
@@ -165,6 +166,7 @@ def show_list(options: Namespace) -> None:
         "models": catalogue.MODELS,
         "initial weights": catalogue.INITS,
         "data sets": catalogue.DATASETS,
+        "data sets to fetch with `ogd data NAME --out DIR`": {name: source.summary for name, source in SOURCES.items()},
     }
     for kind in ("table", "figure"):
         groups[f"{kind}s"] = {e.name: f"{e.where}. {e.title}" for e in EXPERIMENTS.values() if e.kind == kind}
@@ -174,13 +176,16 @@ def show_list(options: Namespace) -> None:
             print(visible(f"  {name:18} {summary}"))
 
 
+def fetch_data(options: Namespace) -> None:
+    new = fetch(options.name, options.out, options.archive)
+    print(f"{visible(options.out)}: {'written, and' if new else 'is there already, and'} its digest is right")
+
+
 def bench(options: Namespace) -> None:
     from ogd.records import speed
     from ogd.reporting import speeds
 
     if options.save:
-        from ogd.experiments.runner import check_writable
-
         check_writable([options.save.parent])
     if options.show:
         ratios = speed.read(options.show)

@@ -47,6 +47,7 @@ COMMANDS = [
         commands.show_list,
         "list benchmarks, methods, models, initial weights, data sets, tables and figures",
     ),
+    ("data", arguments.add_data, commands.fetch_data, "fetch a data set into a folder, and check it by its digest"),
     ("bench", arguments.add_bench, commands.bench, "measure this machine's speed: ratios taken side by side"),
 ]
 RESUMABLE = ("run", "reproduce", "tune")

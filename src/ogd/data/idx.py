@@ -31,8 +31,8 @@ def read(path: Path) -> bytes:
         raise ValueError(f"data: {path} cannot be read: {error}") from error
 
 
-def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np.uint8]:
-    """Return the array in `content`; `path` is for the messages, `rank` the number of axes it must have."""
+def parse(content: bytes, path: Path, *ranks: int) -> npt.NDArray[np.uint8]:
+    """Return the array in `content`; `path` is for the messages, `ranks` the numbers of axes it may have."""
     if len(content) < 4:
         raise ValueError(f"data: {path} is not an IDX file: it has {len(content)} bytes, too few for a header")
     zeros, kind, axes = struct.unpack(">HBB", content[:4])
@@ -40,8 +40,8 @@ def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np
         raise ValueError(
             f"data: {path} has the magic number 0x{content[:4].hex()}; unsigned bytes in IDX start with 0x000008"
         )
-    if rank is not None and axes != rank:
-        raise ValueError(f"data: {path} holds an array of {axes} axes where {rank} is expected")
+    if ranks and axes not in ranks:
+        raise ValueError(f"data: {path} holds an array of {axes} axes where {' or '.join(map(str, ranks))} is expected")
     start = 4 + 4 * axes
     if len(content) < start:
         raise ValueError(f"data: {path} is truncated: it ends inside its header")
@@ -51,3 +51,14 @@ def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np
         problem, has = ("is truncated", f"{found:,}") if found < expected else ("is too long", "more")
         raise ValueError(f"data: {path} {problem}: its header promises {expected:,} bytes, it has {has}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def written(array: npt.NDArray[np.uint8]) -> bytes:
+    """Return the IDX file of an array of bytes.
+
+    Examples:
+        >>> parse(written(np.array([[1, 2]], np.uint8)), Path("two"), 2)
+        array([[1, 2]], dtype=uint8)
+    """
+    header = struct.pack(f">HBB{array.ndim}I", 0, UNSIGNED_BYTE, array.ndim, *array.shape)
+    return header + np.ascontiguousarray(array, np.uint8).tobytes()
