@@ -1,0 +1,66 @@
+"""The legend of a figure on the page: a small picture of each line, which wraps where there is no room."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib.markers import MarkerStyle
+
+from ogd.catalogue import Look
+from ogd.reporting.compare import Comparison
+from ogd.reporting.figures import drawing
+from ogd.reporting.style import INK
+
+SIZE = 3.0  # of a marker, from its middle
+
+
+@dataclass(frozen=True)
+class Swatch:
+    """An entry of the legend: whose line it is, and how that looks."""
+
+    label: str
+    method: str
+    picture: Markup
+
+
+def swatches(comparison: Comparison) -> list[Swatch]:
+    """Return an entry per line that has anything to show."""
+    filled = drawing(comparison).kind in ("bars", "panels")
+    return [
+        Swatch(line.label, line.method, _square(line.look) if filled else _line(line.look))
+        for line in comparison.lines
+        if line.there
+    ]
+
+
+def css_colour(colour: str) -> str:
+    """Let what is drawn in ink follow the reader's scheme."""
+    return "var(--ink)" if colour == INK else colour
+
+
+def _square(look: Look) -> Markup:
+    shape = Markup('<rect x="2" y="1" width="10" height="10" rx="1.5"/>')
+    return _picture(14, look, shape)
+
+
+def _line(look: Look) -> Markup:
+    dashes: Any = look.dashes
+    pattern = " ".join(f"{1.6 * part:g}" for part in dashes[1]) if isinstance(dashes, tuple) else "none"
+    style = MarkerStyle(look.marker)
+    outline = style.get_path().transformed(style.get_transform())
+    shape = " ".join(_path(polygon.tolist()) for polygon in outline.to_polygons(closed_only=False))
+    return _picture(28, look, Markup(
+        '<path d="M1 6H27" fill="none" stroke-width="1.6" stroke-dasharray="{}"/><path d="{}" transform="translate(14 6)" '
+        'stroke-width="1.2"/>'
+    ).format(pattern, shape))  # fmt: skip
+
+
+def _path(points: Sequence[Sequence[float]]) -> str:
+    return "M" + "L".join(f"{2 * SIZE * x:.2f} {-2 * SIZE * y:.2f}" for x, y in points)
+
+
+def _picture(width: int, look: Look, shapes: Markup) -> Markup:
+    colour = css_colour(look.colour)
+    head = '<svg class="swatch" width="{0}" height="12" viewBox="0 0 {0} 12" aria-hidden="true" fill="{1}" stroke="{1}">'
+    return Markup(head).format(width, colour) + shapes + Markup("</svg>")
