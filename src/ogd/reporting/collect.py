@@ -20,8 +20,8 @@ def collect(folder: Path) -> list[Found]:
         )
     if not any(folder.glob("*/run-*.json")) and not any(folder.glob("*/unit-*.json")):
         raise ValueError(
-            f"dir: {str(folder)!r} holds no records; `ogd run --out {folder}` or `ogd reproduce all --quick --out {folder}` "
-            "makes some"
+            f"dir: {str(folder)!r} holds no records; `ogd run --out {folder}` makes some, and "
+            f"`ogd reproduce all --quick --out {folder}` those of the paper's tables and figures"
         )
     return found_in(folder)
 

@@ -145,7 +145,9 @@ def rings(comparison: Comparison) -> list[tuple[float, float]]:
     for line, row in zip(comparison.lines, comparison.experiment.rows, strict=True):
         tuned = {option.name: dict(option.tuned) for option in METHODS[row.method].options}
         chosen = tuned.get(drawing(comparison).over, {}).get(row.settings[0]["benchmark"])
-        found += [(x, e.mean) for x, e in zip(places(comparison)[0], line.entries, strict=True) if x == chosen and e.runs]
+        found += [
+            (x, e.mean) for x, e in zip(places(comparison)[0], line.entries, strict=True) if x == chosen and e.runs
+        ]
     return found
 
 

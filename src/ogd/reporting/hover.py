@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,7 @@ def strips(axes: Axes, x: npt.ArrayLike, values: Sequence[tuple[str, Values]]) -
     order = np.argsort(where)
     edges = np.concatenate([[box.x0], (where[order][1:] + where[order][:-1]) / 2, [box.x1]]) * points
     top, height = (figure.bbox.height - box.y1) * points, box.height * points
-    for number, (left, right) in zip(order, zip(edges, edges[1:], strict=False), strict=True):
+    for number, (left, right) in zip(order, pairwise(edges), strict=True):
         heading, said = values[number]
         text = "\n".join([heading, *(f"{label}: {value}" for label, value in said)])
         yield Spot(round(float(left), 1), round(top, 1), round(float(right - left), 1), round(height, 1), text)

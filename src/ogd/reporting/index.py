@@ -70,7 +70,7 @@ def unusual(request: Request) -> str:
     said = {name: value for name, value in asdict(request).items() if name not in NAMED and value is not None}
     said |= request.settings
     options = {option.name: option.default for option in METHODS[request.method].options}
-    others = [("data", request.data)] if request.data != "mnist" else []
+    others: list[tuple[str, object]] = [("data", request.data)] if request.data != "mnist" else []
     others += [(name, value) for name, value in said.items() if value != usual.get(name, MISSING)]
     others += [(name, value) for name, value in request.options.items() if value != options.get(name)]
     return ", ".join(f"{name} {_told(value)}" for name, value in others)

@@ -1,4 +1,4 @@
-"""A figure → a part of the page: its ink follows the scheme, it scales, its ids are its own, and it tells its values."""
+"""A figure → a part of the page: its ink follows the scheme, it scales, and it tells its values."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,9 @@ def inline(figure: Figure, name: str, label: str, spots: Iterable[Spot] = ()) ->
     for legend in figure.legends:
         top = (figure.bbox.height - legend.get_window_extent().y0) * 72 / figure.dpi
         legend.set_visible(False)
-    match = re.search(r"<svg [^>]*?viewBox=\"0 0 ([\d.]+) ([\d.]+)\"[^>]*>(.*)</svg>", svg(figure, text=True), re.DOTALL)
+    match = re.search(
+        r"<svg [^>]*?viewBox=\"0 0 ([\d.]+) ([\d.]+)\"[^>]*>(.*)</svg>", svg(figure, text=True), re.DOTALL
+    )
     if match is None:
         raise ValueError(f"{name}: matplotlib wrote no SVG with a viewBox")
     width, height, body = float(match[1]), float(match[2]), match[3]

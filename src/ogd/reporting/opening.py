@@ -10,7 +10,7 @@ from ogd.catalogue import METHODS
 from ogd.reporting.cells import Tally
 from ogd.reporting.compare import Comparison
 from ogd.reporting.hover import Spot, strips
-from ogd.reporting.own import Own
+from ogd.reporting.own import WHOLE, Own
 from ogd.reporting.style import canvas, settle, styled
 from ogd.reporting.tables import Array, matrices, mean_std
 from ogd.reporting.traces import Trace, draw
@@ -26,7 +26,7 @@ class Opening:
 
     @property
     def tasks(self) -> int:
-        return self.traces[0].values.shape[1]
+        return len(self.traces[0].mean)
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,26 @@ class Fact:
 
 
 def opening(comparisons: Sequence[Comparison], settings: Sequence[Own]) -> Opening | None:
-    """Return the first table that has all its tasks in one run, or the benchmark most of one's own runs are of."""
+    """Return the first table whose columns are tasks, or the benchmark on which most other methods were run."""
     for one in comparisons:
         found = [
             Trace(line.label, _first(matrices(answer.runs[0])), line.look, line.subject, line.method)
             for line, answer in zip(one.lines, one.found.answers, strict=False)
-            if answer.runs[0]
+            if one.experiment.value == "final" and answer.runs[0]
         ]
-        if one.experiment.value == "final" and len(one.experiment.columns) > 1 and len(found) > 1:
+        if len(found) > 1 and len(one.experiment.columns) > 1 and one.found.share >= WHOLE:
             return Opening(one.title, one.experiment.name, tuple(found))
-    groups: dict[str, dict[str, Own]] = {}
+    groups: dict[tuple[str, str], dict[str, Own]] = {}
     for own in settings:
         if own.request.tasks > 1:
-            groups.setdefault(own.benchmark, {}).setdefault(own.request.method, own)  # the best of its settings
+            group = groups.setdefault((own.benchmark, own.request.data), {})
+            group.setdefault(own.request.method, own)  # the best of its settings comes first
     if not groups:
         return None
-    name, chosen = max(groups.items(), key=lambda group: len(group[1]))
-    traces = [Trace(o.method.label, _first(o.accuracy / 100), o.method.look, False, key) for key, o in chosen.items()]
+    (name, _), chosen = max(groups.items(), key=lambda group: len(group[1]))
+    traces = [
+        Trace(o.method.label, _first(matrices(o.records)), o.method.look, False, key) for key, o in chosen.items()
+    ]
     return Opening(name, "own", tuple(traces))
 
 

@@ -12,6 +12,8 @@ from ogd.records import Request, RunRecord, average_accuracy, final_accuracy, fi
 from ogd.reporting.index import tasks_of, unusual
 from ogd.reporting.tables import Array, matrices, mean_std
 
+WHOLE = 0.5  # of its settings: a table or figure with fewer was not asked for, but shares settings with what was
+
 
 @dataclass(frozen=True)
 class Own:
@@ -60,11 +62,11 @@ class Others:
 
 
 def others(folder: Path, found: Iterable[Found]) -> Others:
-    """Return what no table or figure shows that has at least half of its settings: those with less share some with it.
+    """Return what no table or figure shows of which at least half was run.
 
     The settings are in the order of their benchmarks, and of one benchmark the best average comes first.
     """
-    shown = {record.request.key for one in found if one.share >= 0.5 for record in one.records()}
+    shown = {record.request.key for one in found if one.share >= WHOLE for record in one.records()}
     settings, unreadable = [], []
     for path in sorted({path.parent for path in folder.glob("*/run-*.json")}):
         if path.name.rpartition("-")[2] in shown:

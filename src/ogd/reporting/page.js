@@ -30,7 +30,7 @@
     const heads = [...table.tHead.rows[0].cells];
     if (items.length < 2) continue;
     heads.forEach((head, column) => {
-      if (!items.some((item) => value(item, column) !== null)) return;
+      if (head.className === "whose" || items.every((item) => value(item, column) === null)) return;
       const button = made("button", { type: "button", className: "sort" });
       button.append(...head.childNodes);
       head.append(button);

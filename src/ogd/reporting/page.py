@@ -25,7 +25,6 @@ from ogd.reporting.swatches import css_colour, swatches
 from ogd.terminal import visible
 from ogd.version import __version__
 
-
 OPENING = "opening"  # its picture, among those of figures and heat maps
 
 

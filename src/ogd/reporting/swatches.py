@@ -1,9 +1,9 @@
 """The legend of a figure on the page: a small picture of each line, which wraps where there is no room."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 from matplotlib.markers import MarkerStyle
 
@@ -11,6 +11,7 @@ from ogd.catalogue import Look
 from ogd.reporting.compare import Comparison
 from ogd.reporting.figures import drawing
 from ogd.reporting.style import INK
+from ogd.reporting.tables import Array
 
 SIZE = 3.0  # of a marker, from its middle
 
@@ -49,18 +50,19 @@ def _line(look: Look) -> Markup:
     pattern = " ".join(f"{1.6 * part:g}" for part in dashes[1]) if isinstance(dashes, tuple) else "none"
     style = MarkerStyle(look.marker)
     outline = style.get_path().transformed(style.get_transform())
-    shape = " ".join(_path(polygon.tolist()) for polygon in outline.to_polygons(closed_only=False))
-    return _picture(28, look, Markup(
-        '<path d="M1 6H27" fill="none" stroke-width="1.6" stroke-dasharray="{}"/><path d="{}" transform="translate(14 6)" '
-        'stroke-width="1.2"/>'
-    ).format(pattern, shape))  # fmt: skip
+    shape = " ".join(_path(np.asarray(polygon)) for polygon in outline.to_polygons(closed_only=False))
+    line = Markup('<path d="M1 6H27" fill="none" stroke-width="1.6" stroke-dasharray="{}"/>').format(pattern)
+    marker = Markup('<path d="{}" transform="translate(14 6)" stroke-width="1.2"/>').format(shape)
+    return _picture(28, look, line + marker)
 
 
-def _path(points: Sequence[Sequence[float]]) -> str:
+def _path(points: Array) -> str:
     return "M" + "L".join(f"{2 * SIZE * x:.2f} {-2 * SIZE * y:.2f}" for x, y in points)
 
 
 def _picture(width: int, look: Look, shapes: Markup) -> Markup:
     colour = css_colour(look.colour)
-    head = '<svg class="swatch" width="{0}" height="12" viewBox="0 0 {0} 12" aria-hidden="true" fill="{1}" stroke="{1}">'
+    head = (
+        '<svg class="swatch" width="{0}" height="12" viewBox="0 0 {0} 12" aria-hidden="true" fill="{1}" stroke="{1}">'
+    )
     return Markup(head).format(width, colour) + shapes + Markup("</svg>")
