@@ -250,8 +250,8 @@ def test_a_figure_tells_its_values_of_the_methods_shown(out, tmp_path):
         page.querySelector('[data-switch="sgd"]').click();
         spots[1].dispatchEvent(new PointerEvent("pointerenter", { clientX: 20, clientY: 20 }));
         found.fewer = [...tip.children].map((part) => part.textContent);
-        const numbers = [...page.querySelectorAll("#table-angles tbody")].map((body) => body.rows[0].cells[2].textContent);
-        found.table = numbers.map((text) => text.trim());
+        const rows = [...page.querySelectorAll("#table-angles tbody tr:first-child")];
+        found.table = rows.map((row) => row.cells[2].textContent.trim());
         """,
     )
     assert found["hidden"]

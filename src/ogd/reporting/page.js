@@ -75,7 +75,8 @@
   const place = (event) => {
     const { width, height } = tip.getBoundingClientRect();
     const right = event.clientX + 16 + width > innerWidth;
-    tip.style.left = `${Math.max(8, right ? event.clientX - 16 - width : event.clientX + 16)}px`;
+    const left = right ? event.clientX - 16 - width : event.clientX + 16;
+    tip.style.left = `${Math.max(8, Math.min(left, innerWidth - width - 8))}px`;
     tip.style.top = `${Math.max(8, Math.min(event.clientY + 16, innerHeight - height - 8))}px`;
   };
   for (const spot of all(".spot, .cells a")) {
