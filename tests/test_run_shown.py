@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 from made_records import made
 from ogd import cli
 from ogd.experiments import resolve
-from ogd.records import Curve
+from ogd.records import Curve, find
 from ogd.reporting import tensorboard
 from ogd.reporting.sparks import BEFORE, BLOCKS, sparks
 
+ROOT = Path(__file__).parents[1]
 SMALL = ["run", "--tasks", "2", "--runs", "1", "--epochs", "1", "--batch-size", "7", "--hidden", "6", "--method", "sgd"]
 
 
@@ -149,3 +151,11 @@ def test_event_files_go_to_a_folder_per_run_and_replace_older_ones(tiny_folder, 
     assert events.parent == tmp_path / "tb" / folder.name / "run-0"
     assert events.read_text() == str(3 * 3)
     assert f"records: {folder}" in capsys.readouterr().err
+
+
+def test_the_document_shows_what_the_records_say(mnist):
+    requests = [resolve("rotated", method, mnist, init="glorot") for method in ("ogd", "sgd", "er")]
+    drawn = sparks([list(find(ROOT / "results", request).values())[:5] for request in requests])
+    text = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    shown = [line.split() for line in text[text.index(drawn.title) : text.index(drawn.caption)].splitlines()]
+    assert shown[1:-1] == [[*drawn.columns], *([*line] for group in drawn.groups for line in group)]
