@@ -1,6 +1,7 @@
 """What the page opens with, and the runs that belong to no table: numbers checked against the records themselves."""
 
 import re
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
@@ -8,14 +9,15 @@ import pytest
 
 from made_records import keep, made, make
 from ogd import cli
-from ogd.catalogue import METHODS
-from ogd.experiments import resolve
+from ogd.catalogue import METHODS, Look
+from ogd.experiments import EXPERIMENTS, resolve
 from ogd.reporting import hover, opening
 from ogd.reporting.cells import Tally
-from ogd.reporting.figures import draw
+from ogd.reporting.figures import RINGS, draw
 from ogd.reporting.own import others
 from ogd.reporting.page import in_order, page, scores
 from ogd.reporting.report import comparisons
+from ogd.reporting.swatches import swatches
 from ogd.reporting.tables import mean_std
 from ogd.reporting.traces import spread
 
@@ -164,3 +166,25 @@ def test_labels_stand_apart_and_inside():
 
 def test_a_page_without_pictures_is_still_a_page(own):
     assert "Learning one task after another" in page([], {}, own, others(own, []))
+
+
+def test_the_legend_has_every_line_and_the_rings(tmp_path):
+    names = ["lambda", "angles"]
+    make(tmp_path, names)
+    found = {one.experiment.name: swatches(one) for one in comparisons(tmp_path) if one.experiment.name in names}
+    assert [entry.label for entry in found["lambda"]] == [row.label for row in EXPERIMENTS["lambda"].rows] + [RINGS]
+    assert [entry.method for entry in found["angles"]] == [row.method for row in EXPERIMENTS["angles"].rows]
+    for entry, row in zip(found["angles"], EXPERIMENTS["angles"].rows, strict=True):
+        assert f'fill="{METHODS[row.method].look.colour}"' in entry.picture
+
+
+@pytest.mark.parametrize(
+    ("dashes", "written"),
+    [("-", "none"), ("--", "5.92 2.56"), ("dotted", "1.6 2.64"), ((0, (1, 2)), "1.6 3.2")],
+)
+def test_dashes_are_as_matplotlib_draws_them(tmp_path, monkeypatch, dashes, written):
+    for name in METHODS:
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], look=Look("#123456", "o", dashes)))
+    make(tmp_path, ["epochs"])
+    comparison = next(one for one in comparisons(tmp_path) if one.experiment.name == "epochs")
+    assert f'stroke-dasharray="{written}"' in swatches(comparison)[0].picture

@@ -1,9 +1,7 @@
 """What a reader must know to read a table or a figure, beyond its title."""
 
 from ogd.catalogue import METHODS
-from ogd.experiments.experiment import Drawing
 from ogd.reporting.compare import Comparison
-from ogd.reporting.figures import rings
 from ogd.reporting.heatmaps import lowest
 
 TIMES = "The last column is the measured time, on one thread."
@@ -32,15 +30,10 @@ def figure(comparison: Comparison) -> str:
         comparison.experiment.note,
         READING[drawing.kind].format(runs=comparison.runs),
         "The horizontal axis is logarithmic." if drawing.log else "",
-        "A ring marks the value that was chosen on validation data." if _ringed(comparison, drawing) else "",
         _farthest(comparison) if drawing.kind == "bars" and drawing.over else "",
         f"{profile[0].upper()}{profile[1:]}.",
     ]
     return " ".join(filter(None, parts))
-
-
-def _ringed(comparison: Comparison, drawing: Drawing) -> bool:
-    return drawing.kind == "lines" and bool(rings(comparison))
 
 
 def heat_map(comparison: Comparison) -> str:

@@ -19,6 +19,7 @@ from ogd.reporting.compare import Comparison
 from ogd.reporting.style import INK, MUTED, PART, canvas, grid, legend, settle, styled
 
 Array = npt.NDArray[np.float64]
+RINGS = "chosen on validation data"
 MEASURES = {"final": "accuracy (%)", "first": "accuracy on task 1 (%)", "average": "average over the tasks (%)"}
 
 
@@ -98,7 +99,7 @@ def lines(comparison: Comparison) -> Figure:
     axes = figure.subplots()
     for line in comparison.lines:
         _points(axes, where, line)
-    ring = Line2D([], [], ls="none", marker="o", ms=9, mfc="none", mec=INK, label="chosen on validation data")
+    ring = Line2D([], [], ls="none", marker="o", ms=9, mfc="none", mec=INK, label=RINGS)
     for x, y in rings(comparison):
         axes.plot([x], [y], "o", ms=11, mfc="none", mec=INK, mew=0.9)
     if drawing(comparison).log:

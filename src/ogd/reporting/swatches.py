@@ -5,15 +5,21 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
+from matplotlib import rcParamsDefault
 from matplotlib.markers import MarkerStyle
 
 from ogd.catalogue import Look
 from ogd.reporting.compare import Comparison
-from ogd.reporting.figures import drawing
+from ogd.reporting.figures import RINGS, drawing, rings
 from ogd.reporting.style import INK
 from ogd.reporting.tables import Array
 
+NAMED = {"--": "dashed", ":": "dotted", "-.": "dashdot"}  # as matplotlib calls its own dashes
 SIZE = 3.0  # of a marker, from its middle
+RING = Markup(
+    '<svg class="swatch" width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">'
+    '<circle cx="6" cy="6" r="5" fill="none" stroke="currentColor"/></svg>'
+)
 
 
 @dataclass(frozen=True)
@@ -26,13 +32,15 @@ class Swatch:
 
 
 def swatches(comparison: Comparison) -> list[Swatch]:
-    """Return an entry per line that has anything to show."""
-    filled = drawing(comparison).kind in ("bars", "panels")
-    return [
+    """Return an entry per line that has anything to show, and one for the rings where there are some."""
+    kind = drawing(comparison).kind
+    filled = kind in ("bars", "panels")
+    found = [
         Swatch(line.label, line.method, _square(line.look) if filled else _line(line.look))
         for line in comparison.lines
         if line.there
     ]
+    return [*found, Swatch(RINGS, "", RING)] if kind == "lines" and rings(comparison) else found
 
 
 def css_colour(colour: str) -> str:
@@ -47,7 +55,10 @@ def _square(look: Look) -> Markup:
 
 def _line(look: Look) -> Markup:
     dashes: Any = look.dashes
-    pattern = " ".join(f"{1.6 * part:g}" for part in dashes[1]) if isinstance(dashes, tuple) else "none"
+    if isinstance(dashes, str):
+        named = NAMED.get(dashes, dashes)
+        dashes = (0, rcParamsDefault.get(f"lines.{named}_pattern", ()))
+    pattern = " ".join(f"{1.6 * part:g}" for part in dashes[1]) or "none"
     style = MarkerStyle(look.marker)
     outline = style.get_path().transformed(style.get_transform())
     shape = " ".join(_path(np.asarray(polygon)) for polygon in outline.to_polygons(closed_only=False))
