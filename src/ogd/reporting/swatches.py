@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib import rcParamsDefault
 from matplotlib.markers import MarkerStyle
 
 from ogd.catalogue import Look
@@ -14,7 +13,8 @@ from ogd.reporting.figures import RINGS, drawing, rings
 from ogd.reporting.style import INK
 from ogd.reporting.tables import Array
 
-NAMED = {"--": "dashed", ":": "dotted", "-.": "dashdot"}  # as matplotlib calls its own dashes
+DASHED, DOTTED, MIXED = (3.7, 1.6), (1.0, 1.65), (6.4, 1.6, 1.0, 1.6)  # matplotlib's own, in widths of the line
+NAMED = {"--": DASHED, "dashed": DASHED, ":": DOTTED, "dotted": DOTTED, "-.": MIXED, "dashdot": MIXED}
 SIZE = 3.0  # of a marker, from its middle
 RING = Markup(
     '<svg class="swatch" width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">'
@@ -55,10 +55,8 @@ def _square(look: Look) -> Markup:
 
 def _line(look: Look) -> Markup:
     dashes: Any = look.dashes
-    if isinstance(dashes, str):
-        named = NAMED.get(dashes, dashes)
-        dashes = (0, rcParamsDefault.get(f"lines.{named}_pattern", ()))
-    pattern = " ".join(f"{1.6 * part:g}" for part in dashes[1]) or "none"
+    parts = NAMED.get(dashes, ()) if isinstance(dashes, str) else dashes[1]
+    pattern = " ".join(f"{1.6 * part:g}" for part in parts) or "none"
     style = MarkerStyle(look.marker)
     outline = style.get_path().transformed(style.get_transform())
     shape = " ".join(_path(np.asarray(polygon)) for polygon in outline.to_polygons(closed_only=False))
