@@ -19,7 +19,7 @@ refresh = importlib.import_module("refresh")
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 ROOMS = [
-    "benchmarks", "data", "experiments", "memory", "methods", "models", "optimizers", "records", "reporting",
+    "benchmarks", "data", "experiments", "memory", "methods", "models", "optimizers", "plot", "records", "reporting",
     "training",
 ]  # fmt: skip
 

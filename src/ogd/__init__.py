@@ -10,7 +10,8 @@
 - `ogd.training`: the one loop, and the accuracy matrix it yields
 - `ogd.records`: what was asked, what came out, and the metrics derived from it
 - `ogd.experiments`: every table and figure of the paper as data, and what runs them
-- `ogd.reporting`: records → tables
+- `ogd.reporting`: records → tables, figures and the page
+- `ogd.plot`: runs → matplotlib axes, for notebooks
 
 `ogd.forgetting` and `ogd.compare` measure what any model has forgotten. `ogd.integrations` has a callback or plugin for
 each of several frameworks; import the one you need (`from ogd.integrations.lightning import OGD`).
@@ -40,6 +41,7 @@ __all__ = [
     "methods",
     "models",
     "optimizers",
+    "plot",
     "records",
     "reporting",
     "training",

@@ -54,15 +54,15 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def check_writable(folders: Iterable[Path]) -> None:
-    """Make the folders, or raise a ValueError if one cannot be written to."""
+def check_writable(folders: Iterable[Path], argument: str = "out") -> None:
+    """Make the folders, or raise a ValueError that names the argument if one cannot be written to."""
     for folder in folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as file:
                 file.write(bytes(1 << 16))  # so that a full disk is found out
         except OSError as error:
-            raise ValueError(f"out: cannot write to {folder}: {error.strerror or error}") from error
+            raise ValueError(f"{argument}: cannot write to {folder}: {error.strerror or error}") from error
 
 
 def sweep(folder: Path) -> None:

@@ -49,7 +49,12 @@ def add_run(sub: ArgumentParser) -> None:
     )
     add_options(sub.add_argument_group("options of the methods"), method_options())
     add_backend(sub)
-    add_output(sub)
+    add_output(sub).add_argument(
+        "--tensorboard",
+        type=Path,
+        metavar="DIR",
+        help="also write event files for TensorBoard there",
+    )
     add_plugin(sub)
 
 
@@ -179,7 +184,7 @@ def add_backend(sub: ArgumentParser) -> None:
     )
 
 
-def add_output(sub: ArgumentParser) -> None:
+def add_output(sub: ArgumentParser) -> _ArgumentGroup:
     group = sub.add_argument_group("output")
     group.add_argument(
         "--out",
@@ -191,6 +196,7 @@ def add_output(sub: ArgumentParser) -> None:
     forms = group.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print the records as JSON instead of a table")
     forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    return group
 
 
 def add_plugin(sub: ArgumentParser) -> None:

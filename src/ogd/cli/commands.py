@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 def run(options: Namespace) -> None:
     from ogd.data import load
     from ogd.experiments import runner
-    from ogd.reporting import overview
+    from ogd.reporting import overview, tensorboard
+    from ogd.reporting.sparks import drawable, sparks
 
+    if options.tensorboard:
+        tensorboard.check()
+        check_writable([options.tensorboard], "tensorboard")
     backend = backend_of(options)
     dataset = load(options.data)
     methods = list(dict.fromkeys(options.method))
@@ -34,10 +38,14 @@ def run(options: Namespace) -> None:
     runner.check(requests, options.runs, dataset)
     outcome = runner.run([(request, options.runs) for request in requests], dataset, options.out, backend)
     whole = [records for records in outcome.found if len(records) == options.runs]
+    if options.tensorboard:
+        tensorboard.write([record for records in outcome.found for record in records], options.tensorboard)
     if options.json:
         show_json([record for records in outcome.found for record in records])
     elif whole:
         overview(whole).show(options.markdown)
+        if drawable(sys.stdout) and not options.markdown and whole[0][0].request.tasks > 1:
+            sparks(whole).show()
         for records in whole:
             print(f"records: {visible(records[0].path(options.out).parent)}", file=sys.stderr)
     complain(outcome.failures)
