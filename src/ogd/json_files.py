@@ -82,10 +82,10 @@ def memory(content: bytes) -> int:
 
     Examples:
         >>> memory(b'"ab"'), memory('"aλ"'.encode()), memory(rb'["\u03bb", 1]')
-        (48, 80, 210)
+        (48, 80, 226)
     """
     text = 2 * len(content) * (1 if content.isascii() else 4)
-    wide = 4 * sum(found.end() - found.start() for found in STRING.finditer(content)) if b"\\u" in content else 0
+    wide = 6 * sum(found.end() - found.start() for found in STRING.finditer(content)) if b"\\u" in content else 0
     return text + wide + sum(each * content.count(mark) for mark, each in MEMORY.items())
 
 

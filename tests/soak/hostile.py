@@ -32,7 +32,7 @@ def json_files() -> dict[str, Callable[[Path], int]]:
         "a long text, wide": b'"' + b"a" * (66 * MB) + "😀".encode() + b'"',
         "a long text, wide and escaped": b'"' + b"a" * (66 * MB) + b'\\ud83d\\ude00"',
         "a text of 26 MB, wide": b'"' + b"a" * (26 * MB) + "😀".encode() + b'"',
-        "a text of 52 MB, wide and escaped": b'"' + b"a" * (52 * MB) + b'\\ud83d\\ude00"',
+        "a text of 32 MB, wide and escaped": b'"' + b"a" * (32 * MB) + b'\\ud83d\\ude00"',
         "escapes": b'"' + b"\\u00e9" * (8 * MB) + b'"',
         "many short texts": b"[" + b'"ab",' * (3 * MB) + b"1]",
         "a deep nest": b"[" * (60 * MB),
