@@ -14,6 +14,7 @@ from readers import Reader, data_readers, json_readers
 from tensor_readers import checkpoint_reader, memory_readers
 
 Tell = Callable[[int, str], None]
+PARTS = 100
 MOST_KEPT = 20  # failures that are written down
 
 
@@ -33,14 +34,14 @@ def made(folder: Path) -> list[Reader]:
 def attack(readers: list[Reader], count: int, seed: int, found: dict[str, Any], tell: Tell) -> None:
     """Give the readers so many inputs in all, going on from what `found` says is done."""
     whole = sum(reader.share for reader in readers)
-    for reader in readers:
-        wanted = -(-count * reader.share // whole)
-        state = found.setdefault(reader.name, {"inputs": 0, "read": 0, "refused": 0, "failed": 0, "failures": []})
-        for number in range(state["inputs"], wanted):
-            outcome = one(reader, seed, number, state)
-            state[outcome] += 1
-            state["inputs"] = number + 1
-            tell(1, f"inputs: {reader.name}")
+    for part in range(1, PARTS + 1):  # all readers in turn, so that what is done at any moment is of all of them
+        for reader in readers:
+            wanted = -(-count * reader.share * part // (whole * PARTS))
+            state = found.setdefault(reader.name, {"inputs": 0, "read": 0, "refused": 0, "failed": 0, "failures": []})
+            for number in range(state["inputs"], wanted):
+                state[one(reader, seed, number, state)] += 1
+                state["inputs"] = number + 1
+                tell(1, f"inputs: {reader.name}")
 
 
 def one(reader: Reader, seed: int, number: int, state: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ HARM = ("tracebacks", "differing records", "processes left", "files left", "wron
 
 
 def show() -> None:
+    """Print what was done, also where it is not finished."""
     record = json_files.load(RECORD)
     found = record["found"]
     print("| reader | mutated inputs | read | refused | anything else |\n| --- | ---: | ---: | ---: | ---: |")
@@ -17,7 +18,7 @@ def show() -> None:
     total = {key: sum(state[key] for state in states.values()) for key in ("inputs", "read", "refused", "failed")}
     for name, state in {**states, "**all**": total}.items():
         print(f"| {name} | {state['inputs']:,} | {state['read']:,} | {state['refused']:,} | {state['failed']:,} |")
-    killed = found["kills"]
+    killed = {"kills": 0, "trials": 0, "by signal": {}} | found["kills"]
     print(f"\n| after {killed['kills']} kills in {killed['trials']} trials | count |\n| --- | ---: |")
     for signalled, count in sorted(killed["by signal"].items()):
         print(f"| {signalled} | {count} |")
@@ -32,4 +33,8 @@ def show() -> None:
         print(f"| {reader}: {len(cases)} | {above / 1e6:,.0f} MB | {name.split(': ')[1]} |")
     spent = found["seconds"]
     parts = ", ".join(f"{name} {clock(seconds)}" for name, seconds in spent.items())
-    print(f"\nIt took {clock(sum(spent.values()))} ({parts}) with seed {record['asked']['seed']}.")
+    asked = record["asked"]
+    if not record["finished"]:
+        done = f"{total['inputs']:,} of {asked['inputs']:,} inputs, {killed['kills']} of {asked['kills']} kills"
+        print(f"\n**Not finished**: {done} and {len(found['memory'])} hostile files; `make soak` goes on from there.")
+    print(f"\nIt took {clock(sum(spent.values()))} ({parts}) with seed {asked['seed']}.")

@@ -10,6 +10,7 @@ resumes. It ends with an error if anything was found.
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -58,17 +59,18 @@ class Soak:
         write_text(self.path, json.dumps({**record, "environment": environment()}, indent=1) + "\n")
         self.written = time.monotonic()
 
-    def run(self) -> None:
+    def run(self, only: list[str]) -> None:
+        """Go on with all parts, or only with some."""
         cases = len(hostile.cases()[: self.asked["files"]])
         total = self.asked["inputs"] + PART_OF_A_KILL * self.asked["kills"] + PART_OF_A_FILE * cases
         with self.display, tempfile.TemporaryDirectory() as slow, _fast() as fast:
             self.display.start(total)
             done = sum(state["inputs"] for state in self.found["inputs"].values())
             self.display.advance(done + PART_OF_A_KILL * self.found["kills"].get("kills", 0), "")
-            self._timed("inputs", lambda: self._inputs(Path(fast)))
-            self._timed("kills", lambda: self._kills(Path(slow)))
-            self._timed("memory", lambda: self._memory(Path(slow)))
-        self.write(finished=True)
+            parts = {"inputs": self._inputs, "kills": self._kills, "memory": self._memory}
+            for name in only or parts:
+                self._timed(name, lambda part=parts[name], name=name: part(Path(fast if name == "inputs" else slow)))
+        self.write(finished=not only)
 
     def _inputs(self, folder: Path) -> None:
         inputs.attack(inputs.made(folder), self.asked["inputs"], self.asked["seed"], self.found["inputs"], self.tell)
@@ -114,14 +116,17 @@ def harm(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
+    # a shell starts what is in its background without Ctrl-C, and so it would be for all that is killed with it here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, number in (("inputs", 100_000), ("kills", 100), ("files", 1_000), ("seed", 0)):
         words.add_argument(f"--{name}", type=int, default=number)
     words.add_argument("--record", type=Path, default=RECORD)
+    words.add_argument("--only", nargs="+", default=[], choices=("inputs", "kills", "memory"))
     asked = vars(words.parse_args())
-    soak = Soak(asked.pop("record"), asked)
+    only, soak = asked.pop("only"), Soak(asked.pop("record"), asked)
     try:
-        soak.run()
+        soak.run(only)
     except KeyboardInterrupt:
         soak.write(finished=False)
         sys.exit("interrupted: run the same command again to resume")
