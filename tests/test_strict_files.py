@@ -170,6 +170,14 @@ def test_whatever_is_changed_in_a_file_is_read_or_refused_by_its_name(tiny, tmp_
     assert refused > 700
 
 
+@pytest.mark.parametrize("field", ["grid", "scores"])
+def test_a_tuning_without_anything_to_choose_from_is_refused(tiny, tmp_path, field):
+    path = tuning.write(tuning.Tuning(resolve("rotated", "ewc", tiny), [1.0], [[0.5]]), tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: []}))
+    with pytest.raises(BadFile, match=rf"{field}: must have a"):
+        tuning.read(path)
+
+
 def test_a_journal_is_checked(tiny, tmp_path):
     request = resolve("rotated", "sgd", tiny, tasks=2)
     value = to_json(RunRecord(request, 0, [[0.5, 0.5]] * 3, None, 1.5, 2, {}))
