@@ -164,7 +164,7 @@ def attack(folder: Path, found: dict[str, Any], tell: Callable[[int, str], None]
             )
             found[name] = {"input": given, **_answer(done)}
             _remove(path)
-        tell(1, f"memory: {what}")
+            tell(1, f"memory: {what}")
 
 
 def _answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -64,9 +64,9 @@ class Soak:
         cases = len(hostile.cases()[: self.asked["files"]])
         total = self.asked["inputs"] + PART_OF_A_KILL * self.asked["kills"] + PART_OF_A_FILE * cases
         with self.display, tempfile.TemporaryDirectory() as slow, _fast() as fast:
-            self.display.start(total)
             done = sum(state["inputs"] for state in self.found["inputs"].values())
-            self.display.advance(done + PART_OF_A_KILL * self.found["kills"].get("kills", 0), "")
+            done += PART_OF_A_KILL * self.found["kills"].get("kills", 0) + PART_OF_A_FILE * len(self.found["memory"])
+            self.display.start(max(total - done, 1))
             parts = {"inputs": self._inputs, "kills": self._kills, "memory": self._memory}
             for name in only or parts:
                 self._timed(name, lambda part=parts[name], name=name: part(Path(fast if name == "inputs" else slow)))
