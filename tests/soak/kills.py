@@ -40,6 +40,7 @@ COMMANDS = {
     "reproduce": "reproduce rotated --quick --runs 1",
     "tune": f"tune ewc {SIZES} --grid 1 10",
 }
+PYTHONS_OWN = "tracebacks before the first line of ogd"  # a Ctrl-C that no program can catch
 SIGNALS = ("driver SIGKILL", "driver SIGTERM", "driver SIGINT", "terminal SIGINT", "worker SIGKILL")
 LATE = {"run": ("run-*.json",), "reproduce": ("run-*.json",), "tune": ("*.json",)}  # all that may be left
 
@@ -54,16 +55,21 @@ class Attack:
     whole: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     lock: Any = field(default_factory=threading.Lock)
+    preparing: Any = field(default_factory=threading.Lock)
 
-    def prepare(self) -> None:
-        """Run every command once without a break, on small data, with a checkpoint after every epoch."""
+    def __post_init__(self) -> None:
         (self.folder / "small_and_eager.py").write_text(PLUGIN.format(data=str(self.data)))
-        for name, words in COMMANDS.items():
+
+    def prepare(self, name: str) -> None:
+        """Run a command once without a break, on small data, with a checkpoint after every epoch."""
+        with self.preparing:
+            if name in self.whole:
+                return
             out = self.folder / f"whole-{name}"
             began = time.monotonic()
             code, said = self.finish(name, out, 1)
             if code:
-                raise RuntimeError(f"ogd {words} fails without any kill: {said}")
+                raise RuntimeError(f"ogd {COMMANDS[name]} fails without any kill: {said}")
             self.seconds[name], self.whole[name] = time.monotonic() - began, written(out)
 
     def start(self, name: str, out: Path, jobs: int) -> subprocess.Popen[str]:
@@ -97,6 +103,7 @@ class Attack:
         rng = random.Random(f"{seed}/kills/{number}")
         name = rng.choice(("run", "run", "run", "reproduce", "tune"))
         jobs = 1 if name == "tune" else rng.choice((1, 2, 2))
+        self.prepare(name)
         out = self.folder / f"trial-{number}"
         kills, done = rng.choice((1, 2, 3, 4)), Counter[str]()
         for _ in range(kills):
@@ -181,9 +188,11 @@ class Attack:
         """Look for tracebacks in what a command said."""
         if "Traceback" not in said:
             return
-        ours = "ogd/" in said.split("Traceback", 1)[1]
-        kind = "tracebacks" if ours else "tracebacks before the first line of ogd"
-        self.fail(kind, f"{where}: {said.strip()[-400:]}")
+        if "ogd/" in said.split("Traceback", 1)[1]:
+            self.fail("tracebacks", f"{where}: {said.strip()[-400:]}")
+        else:
+            with self.lock:
+                self.found[PYTHONS_OWN] = self.found.get(PYTHONS_OWN, 0) + 1
 
     def fail(self, kind: str, what: str) -> None:
         with self.lock:
@@ -204,14 +213,17 @@ def attack(
     if found["kills"] >= count:
         return
     attack = Attack(folder, data, found)
-    attack.prepare()
-    numbers, stop = itertools.count(found["trials"]), threading.Event()
+    numbers, stop, begun = itertools.count(found["trials"]), threading.Event(), [0]
 
     def lane() -> None:
-        while found["kills"] < count and not stop.is_set():
+        while found["kills"] + begun[0] < count and not stop.is_set():
             with attack.lock:
                 number = next(numbers)
-            attack.trial(number, seed)
+                begun[0] += 1  # at least one kill each
+            try:
+                attack.trial(number, seed)
+            finally:
+                begun[0] -= 1
             with attack.lock:
                 tell(0, "kills")
 
