@@ -124,6 +124,8 @@ def _shown(path: Path, value: Any) -> Reader:
             try:
                 cli.main(["bench", "--show", str(path)])
             except SystemExit as left:
+                if left.code == 130:  # whoever interrupts the attack while a command runs in it
+                    raise KeyboardInterrupt from left
                 if left.code == 2 and err.getvalue().startswith("ogd: ") and err.getvalue().count("\n") == 1:
                     raise ValueError(err.getvalue()) from left
                 raise Broken(f"left with {left.code}: {err.getvalue()[:300]}") from left

@@ -24,7 +24,8 @@ def show() -> None:
         print(f"| {signalled} | {count} |")
     for kind in (*HARM, "tracebacks before the first line of ogd"):
         print(f"| **{kind}** | {killed.get(kind, 0)} |")
-    print("\n| hostile files | most memory above the input | in |\n| --- | ---: | --- |")
+    if found["memory"]:
+        print("\n| hostile files | most memory above the input | in |\n| --- | ---: | --- |")
     readers = sorted({name.split(": ")[0] for name in found["memory"]})
     for reader in readers:
         cases = {name: case for name, case in found["memory"].items() if name.startswith(f"{reader}: ")}
@@ -34,7 +35,8 @@ def show() -> None:
     spent = found["seconds"]
     parts = ", ".join(f"{name} {clock(seconds)}" for name, seconds in spent.items())
     asked = record["asked"]
-    if not record["finished"]:
+    if record["finished"]:
+        print(f"\nIt took {clock(sum(spent.values()))} ({parts}) with seed {asked['seed']}.")
+    else:
         done = f"{total['inputs']:,} of {asked['inputs']:,} inputs, {killed['kills']} of {asked['kills']} kills"
         print(f"\n**Not finished**: {done} and {len(found['memory'])} hostile files; `make soak` goes on from there.")
-    print(f"\nIt took {clock(sum(spent.values()))} ({parts}) with seed {asked['seed']}.")
