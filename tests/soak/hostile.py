@@ -22,24 +22,24 @@ JSON_READERS = ("record", "journal", "tuning", "speed", "other JSON")
 def json_files() -> dict[str, Callable[[Path], int]]:
     """Ways to make JSON that takes many times its size once it is read."""
     sizes = {
-        "64 MB of lists": b"[" + b"[]," * (21 * MB) + b"[]]",
-        "9 MB of lists": b"[" + b"[]," * (23 * MB // 10) + b"[]]",
-        "objects": b"[" + b'{"a":1},' * (3 * MB // 2) + b"{}]",
-        "different keys": b"{" + b",".join(b'"%d":1' % i for i in range(14 * MB // 10)) + b"}",
-        "whole numbers": b"[" + b"1234567890123," * (4 * MB) + b"1]",
-        "numbers": b"[" + b"1.5," * (6 * MB) + b"1]",
-        "a long text": b'"' + b"a" * (66 * MB) + b'"',
-        "a long text, wide": b'"' + b"a" * (66 * MB) + "😀".encode() + b'"',
-        "a long text, wide and escaped": b'"' + b"a" * (66 * MB) + b'\\ud83d\\ude00"',
-        "a text of 26 MB, wide": b'"' + b"a" * (26 * MB) + "😀".encode() + b'"',
-        "a text of 32 MB, wide and escaped": b'"' + b"a" * (32 * MB) + b'\\ud83d\\ude00"',
-        "escapes": b'"' + b"\\u00e9" * (8 * MB) + b'"',
-        "many short texts": b"[" + b'"ab",' * (3 * MB) + b"1]",
-        "a deep nest": b"[" * (60 * MB),
-        "a long number": b"9" * (60 * MB),
-        "a sound record, and spaces": b"{" + b" " * (60 * MB) + b"}",
+        "64 MB of lists": lambda: b"[" + b"[]," * (21 * MB) + b"[]]",
+        "9 MB of lists": lambda: b"[" + b"[]," * (23 * MB // 10) + b"[]]",
+        "objects": lambda: b"[" + b'{"a":1},' * (3 * MB // 2) + b"{}]",
+        "different keys": lambda: b"{" + b",".join(b'"%d":1' % i for i in range(14 * MB // 10)) + b"}",
+        "whole numbers": lambda: b"[" + b"1234567890123," * (4 * MB) + b"1]",
+        "numbers": lambda: b"[" + b"1.5," * (6 * MB) + b"1]",
+        "a long text": lambda: b'"' + b"a" * (66 * MB) + b'"',
+        "a long text, wide": lambda: b'"' + b"a" * (66 * MB) + "😀".encode() + b'"',
+        "a long text, wide and escaped": lambda: b'"' + b"a" * (66 * MB) + b'\\ud83d\\ude00"',
+        "a text of 26 MB, wide": lambda: b'"' + b"a" * (26 * MB) + "😀".encode() + b'"',
+        "a text of 32 MB, wide and escaped": lambda: b'"' + b"a" * (32 * MB) + b'\\ud83d\\ude00"',
+        "escapes": lambda: b'"' + b"\\u00e9" * (8 * MB) + b'"',
+        "many short texts": lambda: b"[" + b'"ab",' * (3 * MB) + b"1]",
+        "a deep nest": lambda: b"[" * (60 * MB),
+        "a long number": lambda: b"9" * (60 * MB),
+        "a sound record, and spaces": lambda: b"{" + b" " * (60 * MB) + b"}",
     }
-    return {name: lambda path, content=content: _write(path, content) for name, content in sizes.items()}
+    return {name: lambda path, made=made: _write(path, made()) for name, made in sizes.items()}
 
 
 def tensor_files() -> dict[str, Callable[[Path], int]]:

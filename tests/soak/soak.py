@@ -79,7 +79,7 @@ class Soak:
         told = [self.found["kills"].get("kills", 0)]
 
         def tell(_: int, note: str) -> None:
-            now = self.found["kills"]["kills"]
+            now = min(self.found["kills"]["kills"], self.asked["kills"])
             self.tell(PART_OF_A_KILL * (now - told[0]), f"{note}: {now}")
             told[0] = now
 
