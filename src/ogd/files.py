@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import secrets
+import shutil
 import tempfile
 import time
 import zlib
@@ -66,11 +67,11 @@ def check_writable(folders: Iterable[Path], argument: str = "out") -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in a folder, another machine's after a day."""
+    """Remove what killed processes left in a folder while they wrote a file, another machine's after a day."""
     for path in folder.glob(".*"):
         named = re.fullmatch(r"\..+\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}", path.name)
         if named and (_old(path) if named[1] != MACHINE else not is_alive(int(named[2]))):
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _old(path: Path) -> bool:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from ogd import catalogue, files, records
+from ogd import catalogue, files, records, temporary
 from ogd.benchmarks.rules import rules_of
 from ogd.checks import check_whole
 from ogd.data import Dataset
@@ -41,6 +41,7 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, back
     for request, n in wanted:
         most[request.key] = (request, max(n, most.get(request.key, (request, 0))[1]))
     files.sweep(out)
+    temporary.sweep()
     for request, _ in most.values():
         records.recover(out, request)
     firsts, units = plan.plan(list(most.values()), dataset, out)

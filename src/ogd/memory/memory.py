@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Generator, Tensor, nn
 
+from ogd.json_files import brief
 from ogd.memory import state
 from ogd.memory.algebra.projector import DIRECT, projector_of
 from ogd.memory.algebra.rows import within, without
@@ -346,7 +347,7 @@ class Memory(Keeping):
             memory.load_state_dict(stored)
         except ValueError as error:
             kind = BudgetExceeded if isinstance(error, BudgetExceeded) else ValueError
-            raise kind(f"{os.fspath(path)}: {error}") from error
+            raise kind(f"{os.fspath(path)}: {brief(error)}") from error
         return memory
 
     def __getstate__(self) -> dict[str, Any]:
