@@ -71,9 +71,9 @@ def test_what_a_table_shows_is_not_listed_again(tmp_path, mnist, capsys):
 
 
 def test_a_setting_that_a_table_shares_is_still_listed(tmp_path, mnist):
-    request = run_of(tmp_path, mnist, "rotated", "sgd")  # also a row of `every` and of `init`
+    request = run_of(tmp_path, mnist, "rotated", "sgd")  # also a row of `init`
     found = comparisons(tmp_path)
-    assert {one.experiment.name for one in found if one.found.share} == {"every", "init"}
+    assert {one.experiment.name for one in found if one.found.share} == {"init"}
     assert [one.request for one in others(tmp_path, [one.found for one in found]).settings] == [request]
 
 
