@@ -6,6 +6,7 @@ evaluation mode instead, whatever its parents do: training computes with the kep
 """
 
 import weakref
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ class Hold:
         self._marks: list[int] = []
         self._values: Buffers = {}
         self._passes: list[tuple[bool, Buffers, Buffers | None]] = []
+        leave_hooks_uncompiled()
         self._handles = [
             module.register_forward_pre_hook(Hook(self, "before"), prepend=True),
             # behind those of another memory that came before: who copied last puts back first
@@ -124,7 +126,6 @@ class Hook:
     def __init__(self, hold: Hold | None = None, moment: str = ""):
         self.hold, self.moment = hold, moment
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, module: nn.Module, *args: Any) -> Any:
         hold = self.hold
         if hold is None or hold.module() is not module:
@@ -137,6 +138,12 @@ class Hook:
 
     def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
         return Hook, ()
+
+
+@cache
+def leave_hooks_uncompiled() -> None:
+    """Keep `torch.compile` out of hooks. Not in a decorator: this imports torch._dynamo, as slow as importing torch."""
+    Hook.__call__ = torch.compiler.disable(Hook.__call__)  # type: ignore[method-assign]
 
 
 def changed(before: Buffers, now: Buffers) -> bool:
