@@ -90,8 +90,8 @@ def _bash(commands: dict[str, list[Argument]], top: list[Argument]) -> str:
 
 
 def _fish(commands: dict[str, list[Argument]], top: list[Argument]) -> str:
-    nobody, lines = "-n __fish_use_subcommand", []
-    lines += [f"complete -c ogd -f {nobody} -a {name}" for name in commands]
+    nobody = "-n __fish_use_subcommand"
+    lines = [f"complete -c ogd -f {nobody} -a {name}" for name in commands]
     lines += [f"complete -c ogd {nobody} {_fish_argument(argument)}" for argument in top]
     for name, arguments in commands.items():
         seen = f"-n '__fish_seen_subcommand_from {name}'"
