@@ -21,6 +21,7 @@ each of several frameworks; import the one you need (`from ogd.integrations.ligh
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ogd import laboratory
 from ogd.version import __version__
 
 if TYPE_CHECKING:
@@ -57,7 +58,12 @@ def __getattr__(name: str) -> Any:
     if name == "load_plugin":
         return importlib.import_module("ogd.plugins").load_plugin
     if name in __all__:
-        return importlib.import_module(f"ogd.{name}")
+        try:
+            return importlib.import_module(f"ogd.{name}")
+        except ModuleNotFoundError as error:
+            if error.name in laboratory.PACKAGES:
+                raise ModuleNotFoundError(f"ogd.{name}: {laboratory.missing()}", name=error.name) from error
+            raise
     raise AttributeError(f"module 'ogd' has no attribute {name!r}")
 
 

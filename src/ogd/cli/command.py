@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ogd import laboratory
 from ogd.cli.arguments import flag
 from ogd.cli.parser import fail, load_plugins, parser
 from ogd.plugins import load_plugin
@@ -30,6 +31,9 @@ def command(arguments: Sequence[str] | None = None) -> None:
         options = parser().parse_args(arguments)
         for file in getattr(options, "plugin", []):  # those of an abbreviated --plugin
             load_plugin(file)
+        absent = laboratory.missing() if options.needs_laboratory else ""
+        if absent:
+            fail(absent, 2)
         options.command(options)
     except (Exception, KeyboardInterrupt) as error:
         tell(error, resumes=options.resumes)
