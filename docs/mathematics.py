@@ -14,6 +14,7 @@ from html import escape
 TOKEN = re.compile(r"\\\\|\\[a-zA-Z]+|\d+(?:\.\d+)?|\s+|.", re.DOTALL)
 FENCE = re.compile(r"^```math\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BIG = "Σ"
+COMMANDS = {r"\frac": ("mfrac", 2), r"\sqrt": ("msqrt", 1), r"\quad": ('mspace width="2em"', 0)}  # tag, parts
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
@@ -73,16 +74,10 @@ def _atom(tokens: list[str]) -> str:
         return _row(tokens, "}")
     if token.startswith(r"\text{"):
         return f"<mtext>{escape(token[6:-1]).replace(' ', '&nbsp;')}</mtext>"
-    if token == r"\frac":
-        return f"<mfrac>{_atom(tokens)}{_atom(tokens)}</mfrac>"
-    if token == r"\sqrt":
-        return f"<msqrt>{_atom(tokens)}</msqrt>"
-    if token == r"\quad":
-        return '<mspace width="2em"/>'
+    if token in COMMANDS:
+        tag, parts = COMMANDS[token]
+        return f"<{tag}>{''.join(_atom(tokens) for _ in range(parts))}</{tag.split()[0]}>"
     if token.startswith("\\"):
         raise ValueError(f"{token} is not known to docs/mathematics.py: write the symbol itself, or teach it there")
-    if token[0].isdigit():
-        return f"<mn>{token}</mn>"
-    if token.isalpha() and token != BIG:
-        return f"<mi>{token}</mi>"
-    return f"<mo>{escape('−' if token == '-' else token)}</mo>"
+    tag = "mn" if token[0].isdigit() else "mi" if token.isalpha() and token != BIG else "mo"
+    return f"<{tag}>{escape('−' if token == '-' else token)}</{tag}>"
