@@ -7,13 +7,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-THINGS = "task|run|step|epoch|row|unit|core|batch|layer|month|parameter|class|direction|column|rank|head|label|window|command"
-# "one head a task", "200 an epoch": the word is "per". Verbs that end in -s ("stores a task") are not meant, so of
-# plural nouns only those that are counted here are.
+THINGS = (
+    "task|run|step|epoch|row|unit|core|batch|layer|month|parameter|class|direction|column|rank|head|label|window"
+    "|command"
+)
+# "one head a task", "200 steps an epoch": the word is "per". A verb that ends in -s ("stores a task") is not meant, so
+# only these plurals count.
 COUNTED = (
     "seconds|steps|examples|bytes|runs|images|gradients|directions|heads|lines|rows|records|files|numbers|points|units"
 )
-NOUN = r"(?!(?:of|in|by|with|without|where|so|as|is|for|from|to|at|and|or|than|not|if|when|after|before|about|like|leave|into)\b)\w+"
+OTHER = "of|in|by|with|without|where|so|as|is|for|from|to|at|and|or|than|not|if|when|after|before|about|like|leave|into"
+NOUN = rf"(?!(?:{OTHER})\b)\w+"
 NUMBER = r"(?:one|two|three|\d+)"
 PER = re.compile(
     rf"\b(?:(?:one|two|three)|{NUMBER}(?: {NOUN}){{1,2}}|{COUNTED}) an? (?:{THINGS})\b(?! of\b|\')", re.IGNORECASE

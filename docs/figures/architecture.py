@@ -52,8 +52,10 @@ def imports() -> dict[tuple[str, str], int]:
 
 
 def _package(module: str) -> str:
-    name = (module.split(".") + [""])[1]
-    return name if name in WHAT else "base" if name else "ogd"
+    name = [*module.split("."), ""][1]
+    if name in ("", "__main__"):
+        return "ogd"  # doors, which import what they open
+    return name if name in WHAT else "base"
 
 
 def draw() -> None:
@@ -66,8 +68,9 @@ def draw() -> None:
     for row, name in enumerate(order):
         colour = GREEN if name == "memory" else BLUE
         axes.scatter(row, row, s=110, marker="s", color=colour)
-        axes.text(row + 0.45, row, name, color=colour, va="center", weight="bold")
-        axes.text(row + 0.45 + 0.17 * len(name) + 0.2, row, WHAT[name], color=GREY, va="center", fontsize=9)
+        bold = axes.text(row + 0.45, row, name, color=colour, va="center", weight="bold")
+        beside = {"xycoords": bold, "textcoords": "offset points", "va": "center", "fontsize": 9}
+        axes.annotate(WHAT[name], (1, 0.5), (6, 0), color=GREY, **beside)
         for column, other in enumerate(order):
             if (name, other) in count:
                 axes.plot([column, row - 0.3], [row, row], color=GREY, lw=0.4, alpha=0.35, zorder=1)
