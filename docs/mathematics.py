@@ -34,7 +34,7 @@ def mathml(source: str) -> str:
         return f'<math display="block">{_row(_tokens(rows[0][0]))}</math>'
     cells = ("".join(f"<mtd>{_row(_tokens(cell))}</mtd>" for cell in row) for row in rows)
     table = "".join(f"<mtr>{cell}</mtr>" for cell in cells)
-    return f'<math display="block"><mtable displaystyle="true" columnalign="left">{table}</mtable></math>'
+    return f'<math display="block"><mtable displaystyle="true">{table}</mtable></math>'
 
 
 def _tokens(text: str) -> list[str]:
