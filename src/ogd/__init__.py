@@ -10,10 +10,10 @@
 - `ogd.training`: the one loop, and the accuracy matrix it yields
 - `ogd.records`: what was asked, what came out, and the metrics derived from it
 - `ogd.experiments`: every table and figure of the paper as data, and what runs them
-- `ogd.reporting`: records → tables
+- `ogd.reporting`: records → tables, figures, the page
 
-`ogd.forgetting` and `ogd.compare` measure what any model has forgotten. `ogd.integrations` has a callback or plugin for
-each of several frameworks; import the one you need (`from ogd.integrations.lightning import OGD`).
+`ogd.forgetting` and `ogd.compare` measure what any model has forgotten. `ogd.integrations` has a callback or plugin per
+framework; import the one you need (`from ogd.integrations.lightning import OGD`).
 `ogd.load_plugin` loads a file that registers methods, benchmarks and experiments of your own.
 """
 
