@@ -1,34 +1,58 @@
-"""Examples drawn uniformly or by uncertainty: DER++ on validation data; from the records of `ogd tune` alone.
+"""Which protection keeps how much: the averages of five measurements side by side, from their records.
 
-python docs/figures/choosing.py --show      prints it as Markdown
+python docs/figures/choosing.py --show      prints them as Markdown
 """
 
+import statistics
 from pathlib import Path
-from statistics import fmean
 
-from ogd.records import tuning
+from ogd import json_files
+from ogd.data import load
+from ogd.experiments import EXPERIMENTS
+from ogd.experiments.answers import requests_of
+from ogd.records import average_accuracy, find
 
-TUNINGS = Path(__file__).parents[2] / "results" / "tuning"
-PROTOCOLS = {
-    "choice": "Rotated, 5 tasks, one epoch of SGD at 0.005, Glorot's weights, 2 runs",
-    "board-a": "Permuted, 10 tasks, ten epochs of Adam at 0.001 (Leaderboard A), 1 run",
-}
+RESULTS = Path(__file__).parents[2] / "results"
+BENCHMARKS = {"permuted": "Permuted", "rotated": "Rotated", "split": "Split"}
+# a label, the method in the laboratory's tables, and the way in results/rehearsal.json and results/flights.json
+ROWS = (
+    ("no protection", "SGD", "plain", "plain"),
+    ("projection: `Memory(model)`", "OGD", "projection", "projection"),
+    ('rehearsal: `Memory(model, keep="examples")`', "DER++", "default", "outputs"),
+    ("EWC, λ tuned on validation data", "EWC, tuned λ", "", ""),
+    ("A-GEM", "A-GEM", "", ""),
+    ("all data kept", "MTL", "", "all"),
+)
 
 
 def show() -> None:
-    """Print a line per protocol, choice and replay batch: the average at every α that was tried."""
-    print("| validation accuracy (%) by α | examples | replay batch | 0.1 | 0.3 | 0.5 | 1 | 2 | 5 | 10 |")
-    print("| --- | --- | ---: |" + " ---: |" * 7)
-    for folder, label in PROTOCOLS.items():
-        found = [tuning.read(path) for path in (TUNINGS / folder).glob("der-*.json")]
-        for one in sorted(found, key=lambda one: (one.request.options["choose"], one.request.options["replay_batch"])):
-            means = {
-                alpha: fmean(100 * score for score in column if score is not None)
-                for alpha, column in zip(one.grid, zip(*one.scores, strict=True), strict=True)
-            }
-            cells = [f"{means[a]:.1f}" if a in means else "" for a in (0.1, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0)]
-            options = one.request.options
-            print(f"| {label} | {options['choose']} | {options['replay_batch']} | {' | '.join(cells)} |")
+    """Print a line per way of training."""
+    dataset = load("mnist")
+    rehearsed = json_files.load(RESULTS / "rehearsal.json")["models"]
+    flown = json_files.load(RESULTS / "flights.json")["runs"]["flights"]
+    print(f"| | {' | '.join(BENCHMARKS.values())} | CNN, digits | transformer, texts | flights (AUC) | month to come |")
+    print(f"| --- |{' ---: |' * (len(BENCHMARKS) + 4)}")
+    for label, row, way, flight in ROWS:
+        cells = []
+        for name in BENCHMARKS:
+            asked = [one for one in EXPERIMENTS[name].rows if one.label == row]
+            cells.append(_lab(requests_of(asked[0], dataset, 0)[0]) if asked else "–")
+        for model in ("cnn", "transformer"):
+            runs = rehearsed[model].get(way, [])
+            cells.append(_number([100 * statistics.mean(run["accuracies"]) for run in runs], ".1f"))
+        auc = [run["auc"] for run in flown.get(flight, [])]
+        cells.append(_number([statistics.mean(run[11]) for run in auc], ".3f"))
+        cells.append(_number([statistics.mean(run[t][t + 1] for t in range(11)) for run in auc], ".3f"))
+        print(f"| {label} | {' | '.join(cells)} |")
+
+
+def _lab(request: object) -> str:
+    found = find(RESULTS, request)
+    return _number([100 * float(average_accuracy(record.accuracy)) for record in found.values()], ".1f")
+
+
+def _number(values: list[float], form: str) -> str:
+    return f"{statistics.mean(values):{form}}" if values else "–"
 
 
 if __name__ == "__main__":

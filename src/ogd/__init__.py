@@ -13,8 +13,8 @@
 - `ogd.reporting`: records → tables, figures and the page
 - `ogd.plot`: runs → matplotlib axes, for notebooks
 
-`ogd.forgetting` and `ogd.compare` measure what any model has forgotten. `ogd.integrations` has a callback or plugin for
-each of several frameworks; import the one you need (`from ogd.integrations.lightning import OGD`).
+`ogd.forgetting` and `ogd.compare` measure what any model has forgotten. `ogd.integrations` has a callback or plugin per
+framework; import the one you need (`from ogd.integrations.lightning import OGD`).
 `ogd.load_plugin` loads a file that registers methods, benchmarks and experiments of your own.
 """
 

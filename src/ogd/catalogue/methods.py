@@ -44,7 +44,7 @@ REFRESH = Option(
 REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step", most=MOST_DRAWN)
 REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step", most=MOST_DRAWN)
 REPLAY_EVERY = Option(
-    "replay_every", 1, "steps between two replays, each of which then weighs as much as so many", later=True
+    "replay_every", 1, "steps between two replays; each replay then counts that many times", later=True
 )
 ALPHA = Option(
     "alpha",

@@ -52,7 +52,7 @@ def run(options: Namespace) -> None:
 
 
 def settings(options: Namespace) -> dict[str, Any]:
-    """Return what the options say of a request, but for the method's own: arguments of `resolve`."""
+    """Return what the options say of a request, except the method's own: arguments of `resolve`."""
     named = [p.name for p in inspect.signature(resolve).parameters.values() if p.kind is p.KEYWORD_ONLY]
     return {name: getattr(options, name) for name in (*named, *benchmark_settings()) if hasattr(options, name)}
 

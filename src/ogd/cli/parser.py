@@ -26,7 +26,7 @@ COMMANDS = [
         "report",
         arguments.add_report,
         commands.report,
-        "draw one page of all tables and figures that a folder of records answers, and a file of each",
+        "draw every table and figure that a folder of records has results for: one page, and a file of each",
     ),
     (
         "verify",

@@ -1,4 +1,4 @@
-"""Files → arrays. Nothing is ever downloaded, but by `fetch`."""
+"""Files → arrays. Only `fetch` ever downloads anything."""
 
 from ogd.data.dataset import Dataset, load, mapped, validation
 from ogd.data.fetching import SOURCES, fetch

@@ -69,7 +69,7 @@ def check_schema(value: Any) -> None:
 
 
 def check_fields(value: Any, cls: type, what: str, more: Iterable[str] = ()) -> None:
-    """Raise a ValueError unless an object has the fields of a dataclass, but for those that have a default.
+    """Raise a ValueError unless an object has the fields of a dataclass, except those that have a default.
 
     `more` names fields that it may have besides.
     """

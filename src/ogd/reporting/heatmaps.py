@@ -16,7 +16,7 @@ ACROSS = 3
 
 
 def draw(found: Found) -> Figure:
-    """Return a panel per row; tasks that were not trained yet stand muted and without a colour."""
+    """Return one panel per row; tasks that were not trained yet stand muted and without a colour."""
     there = [answer for answer in found.answers if answer.runs[0]]
     down = math.ceil(len(there) / ACROSS)
     scale = Normalize(lowest(found), 100)

@@ -1,4 +1,4 @@
-"""Where a killed training goes on: the weights of every finished task, and weights and optimizer of the last epoch.
+"""Where an interrupted training resumes: weights of every finished task, weights and optimizer of the last epoch.
 
 What a method keeps is not in it. Every draw comes from (seed, run, purpose), so that a method's state is a function of
 the weights its tasks ended with, and calling `end_task` once more with each of them gives it back, bit by bit.
