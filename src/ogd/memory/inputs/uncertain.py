@@ -4,7 +4,7 @@
 
 Of `AMONG` times as many examples, drawn uniformly, some are drawn without replacement with chances in proportion to w:
 those with the largest log w + g, g of Gumbel's distribution (Efraimidis and Spirakis, 2006). The most uncertain ones
-alone would be outliers; docs/choosing-examples.md has the comparison.
+alone would be outliers; docs/choosing.md has the comparison.
 """
 
 from collections.abc import Iterator
