@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help reproduce reproduce-paper test test-all bench format docs clean
+.PHONY: help reproduce reproduce-paper test test-all soak bench format docs clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: $(READY) ## format check, lint, types, import rules, tests, documents
 test-all: $(READY) ## make test, and what needs Ray, Lightning, Hugging Face or Avalanche
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[avalanche,hf,lightning,ray]'
 	$(MAKE) test
+
+soak: $(READY) ## the attack on files and processes, about half an hour; it can be interrupted and resumed
+	$(BIN)/python tests/soak/soak.py
 
 bench: $(READY) ## this machine's speed, as ratios measured side by side
 	$(BIN)/ogd bench

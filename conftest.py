@@ -9,7 +9,7 @@ import torchvision_operators  # noqa: F401  before a framework is imported
 FRAMEWORKS = {"lightning": "lightning", "transformers": "transformers", "avalanche": "avalanche"}  # module: package
 
 # doctests import these modules, which import their framework
-collect_ignore = ["tests/integrations/small_bert.py"] + [
+collect_ignore = ["tests/integrations/small_bert.py", "tests/soak"] + [
     f"src/ogd/integrations/{module}.py" for module, needs in FRAMEWORKS.items() if not importlib.util.find_spec(needs)
 ]
 

@@ -137,9 +137,18 @@ class EWC(Naive):
 class OGD(Naive):
     """The paper's Algorithm 1; what it projects is the update, which for plain SGD is the same."""
 
-    def __init__(self, run, per_task=30, outputs="true", **_):
+    def __init__(self, run, per_task=30, outputs="true", refresh=0, **_):
         super().__init__(run)
         self.per_task, self.outputs, self.S = per_task, outputs, []
+        self.refresh, self.examples, self.step = refresh, [], 0
+
+    def gradient(self, module, g):
+        if self.refresh and self.step % self.refresh == 0:
+            self.S = []
+            for examples in self.examples:
+                self.S = gram_schmidt(self.rows(module, examples), self.S)
+        self.step += 1
+        return g
 
     def update(self, u):
         for v in self.S:
@@ -149,11 +158,16 @@ class OGD(Naive):
     def end_task(self, module, task):
         super().end_task(module, task)
         width = len(task.classes or range(10)) if self.outputs == "all" else 1
+        self.examples.append(self.kept(task, self.per_task // width))
+        self.S = gram_schmidt(self.rows(module, self.examples[-1]), self.S)
+        self.step = 0
+
+    def rows(self, module, examples):
         rows = []
-        for x, y, classes in self.kept(task, self.per_task // width):
+        for x, y, classes in examples:
             label = torch.tensor([y])
             rows.append(logit_gradients(module, seen(module, x), label, outputs=self.outputs, classes=classes))
-        self.S = gram_schmidt(torch.cat(rows), self.S)
+        return torch.cat(rows)
 
 
 class GPM(Naive):

@@ -49,6 +49,7 @@ CASES = [
     ("der", methods.DER, {"in_total": 11, "replay_batch": 4, "alpha": 0.7, "replay_every": 3}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
+    ("ogd", methods.OGD, {"per_task": 30, "refresh": 3}),
     ("gpm", methods.GPM, {"threshold_input": 0.9, "threshold": 0.95, "basis_examples": 20}),
     ("gpm", methods.GPM, {"threshold_input": 0.8, "threshold": 0.9, "threshold_growth": 0.03, "basis_examples": 20}),
     *(

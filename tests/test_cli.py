@@ -300,10 +300,10 @@ def test_a_diverged_run_is_an_error_and_leaves_no_record(tiny_folder, tmp_path, 
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
-    arguments = [sys.executable, "-m", "ogd", "run", "--runs", "1", "--out", str(tmp_path)]
-    process = subprocess.Popen(
-        arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-    )
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a background job does not
+    script = f"{listen}; from ogd.cli import main; main(['run', '--runs', '1', '--out', {str(tmp_path)!r}])"
+    arguments, env = [sys.executable, "-c", script], {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=env)
     ends = time.monotonic() + 90
     while not list(tmp_path.rglob("checkpoint-*")) and time.monotonic() < ends:  # it trains by then
         time.sleep(0.1)

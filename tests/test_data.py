@@ -1,5 +1,7 @@
 import gzip
 import pickle
+import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +84,7 @@ def fewer(path: Path) -> None:
         ("train-images-idx3-ubyte", truncate, "train-images-idx3-ubyte is truncated: its header promises 1,800"),
         ("t10k-labels-idx1-ubyte", lengthen, "t10k-labels-idx1-ubyte is too long"),
         ("train-labels-idx1-ubyte", change_magic, "train-labels-idx1-ubyte has the magic number 0x00000d01"),
-        ("train-images-idx3-ubyte", change_rank, "holds an array of 2 axes where 3 is expected"),
+        ("train-images-idx3-ubyte", change_rank, "holds an array of 2 axes where 3 or 4 is expected"),
         ("t10k-images-idx3-ubyte", Path.unlink, "has no t10k-images-idx3-ubyte"),
         ("train-labels-idx1-ubyte", fewer, "has 60 train images but 59 labels"),
         ("train-labels-idx1-ubyte", lambda path: path.write_bytes(b""), "too few for a header"),
@@ -116,3 +118,29 @@ def test_read_decompresses(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"abc"))
     (tmp_path / "a").write_bytes(b"abc")
     assert idx.read(tmp_path / "a.gz") == idx.read(tmp_path / "a") == b"abc"
+
+
+def promising(count: int) -> bytes:
+    return struct.pack(">HBB3I", 0, 8, 3, count, 1024, 1024)
+
+
+@pytest.mark.parametrize("content", [bytes(4), promising(300) + bytes(10**6), b"\0\0\x08\xff" + b"\xff" * 1020])
+def test_a_file_that_promises_more_than_it_can_hold_takes_no_memory(tmp_path, content):
+    (tmp_path / "a.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "a").write_bytes(content)
+    tracemalloc.start()
+    for name in ("a.gz", "a"):
+        with pytest.raises(ValueError, match=r"data: \S+a(\.gz)? (promises more than [\d,]+ bytes|is truncated|has)"):
+            idx.parse(idx.read(tmp_path / name), tmp_path / name)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * len(content) + 10**6
+
+
+def test_a_file_is_held_once_while_it_is_read(tmp_path):
+    (tmp_path / "a").write_bytes(promising(8) + bytes(8 * 2**20))
+    tracemalloc.start()
+    idx.parse(idx.read(tmp_path / "a"), tmp_path / "a")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.2 * 8 * 2**20

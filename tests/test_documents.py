@@ -16,10 +16,11 @@ from ogd.records import tuning
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 refresh = importlib.import_module("refresh")
+mathematics = importlib.import_module("mathematics")
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 ROOMS = [
-    "benchmarks", "data", "experiments", "memory", "methods", "models", "optimizers", "records", "reporting",
+    "benchmarks", "data", "experiments", "memory", "methods", "models", "optimizers", "plot", "records", "reporting",
     "training",
 ]  # fmt: skip
 
@@ -76,6 +77,41 @@ def test_public_names_are_documented(room):
         if inspect.isfunction(thing) or inspect.isclass(thing):
             assert thing.__doc__, f"ogd.{room}.{name}"
             assert not thing.__doc__.startswith(f"{name}("), f"ogd.{room}.{name} has only a dataclass's own docstring"
+
+
+def test_the_reference_has_every_public_name():
+    page = (ROOT / "docs" / "reference.md").read_text()
+    for room in ROOMS:
+        module = importlib.import_module(f"ogd.{room}")
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isfunction(thing) or inspect.isclass(thing):
+                assert re.search(rf"^::: ogd\.[\w.]+\.{name}$", page, re.MULTILINE), f"ogd.{room}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("source", "drawn"),
+    [
+        ("K^+", "<msup><mi>K</mi><mo>+</mo></msup>"),
+        (
+            "Σ_{j<T} a",
+            "<mrow><munder><mo>Σ</mo><mrow><mi>j</mi><mo>&lt;</mo><mi>T</mi></mrow></munder><mi>a</mi></mrow>",
+        ),
+        (r"\frac{1}{2}", "<mfrac><mn>1</mn><mn>2</mn></mfrac>"),
+        (r"\text{a b}", "<mtext>a&nbsp;b</mtext>"),
+    ],
+)
+def test_formulas_are_drawn(source, drawn):
+    page = mathematics.on_page_markdown(f"before\n```math\n{source}\n```\nafter")
+    assert page == f'before\n<div class="formula"><math display="block">{drawn}</math></div>\nafter'
+
+
+def test_every_formula_of_the_documents_can_be_drawn():
+    pages = {path.name: path.read_text() for path in DOCUMENTS}
+    drawn = {name: mathematics.on_page_markdown(text).count("<math") for name, text in pages.items()}
+    assert drawn["how-it-works.md"] >= 4
+    with pytest.raises(ValueError, match="not known"):
+        mathematics.mathml(r"\unheard")
 
 
 def test_the_citation_is_of_this_version():

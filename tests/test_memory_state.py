@@ -246,3 +246,27 @@ def test_a_budget_holds_for_what_is_loaded(tmp_path: Path, budget: int | str, me
     with pytest.raises(BudgetExceeded, match=message):
         small.load_state_dict(memory.state_dict())
     assert len(small) == 0
+
+
+def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.safetensors"
+    memory = saved(path)
+    before = path.read_bytes()
+    for limit, value, said in (("MOST_HEADER", 100, "its header has"), ("MOST_PARTS", 3, "more than 3 parts")):
+        with monkeypatch.context() as low:
+            low.setattr(tensor_files, limit, value)
+            with pytest.raises(ValueError, match=rf"m\.safetensors: .*{said}"):
+                Memory.load(path, memory.model)
+            with pytest.raises(ValueError, match=said):  # what cannot be read is not written
+                memory.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_numbers_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensor_files, "PART", 2)
+    assert tensor_files.is_finite(torch.zeros(3, 3))
+    for at in range(9):
+        spoiled = torch.zeros(9)
+        spoiled[at] = float("inf")
+        assert not tensor_files.is_finite(spoiled.view(3, 3))

@@ -1,7 +1,12 @@
 """The page in a real browser: it loads without a word on the console, in both schemes and on a narrow screen."""
 
+import base64
+import hashlib
+import json
+import re
 import shutil
 import subprocess
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -14,6 +19,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 TABLES = [name for name, experiment in EXPERIMENTS.items() if experiment.kind == "table"]
 FIGURES = [name for name, experiment in EXPERIMENTS.items() if experiment.kind == "figure"]
 HEATMAPS = [f"{name}-heatmap" for name in TABLES if EXPERIMENTS[name].value == "final"]
+DRAWN = [*FIGURES, *HEATMAPS, "opening"]
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: chromium, chromium-browser or google-chrome")
 
@@ -61,10 +67,10 @@ def elements(out):
 
 def test_every_figure_and_table_is_there_as_files(out):
     files = {str(path.relative_to(out)) for path in out.rglob("*.*")}
-    expected = {f"figures/{name}.{form}" for name in FIGURES + HEATMAPS for form in ("svg", "pdf")}
+    expected = {f"figures/{name}.{form}" for name in DRAWN for form in ("svg", "pdf")}
     expected |= {f"tables/{name}.{form}" for name in EXPERIMENTS for form in ("md", "tex", "csv")}
     assert files == expected | {"index.html"}
-    for name in FIGURES + HEATMAPS:
+    for name in DRAWN:
         assert (out / "figures" / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert "</svg>" in (out / "figures" / f"{name}.svg").read_text(encoding="utf-8")
 
@@ -74,14 +80,39 @@ def test_the_page_is_well_formed_and_whole(out, elements):
     assert len(elements.ids) == len(set(elements.ids))
     assert set(elements.ids) >= {*EXPERIMENTS, *HEATMAPS, *(f"table-{name}" for name in EXPERIMENTS)}
     assert set(elements.ids) >= {"summary", "choices", "commands", "cost", "environment"}
-    assert elements.names.count("svg") == len(FIGURES + HEATMAPS)
-    assert elements.attributes.count(("role", "img")) == len(FIGURES + HEATMAPS)
-    assert "script" not in elements.names
+    assert elements.attributes.count(("role", "img")) == len(DRAWN)
+    assert elements.names.count("script") == 1
     for link in elements.links:
         if link.startswith("#"):
             assert link[1:] in elements.ids, link
         else:
             assert link == "data:," or (out / link).exists(), link
+
+
+def test_the_paper_s_order(out):
+    html = (out / "index.html").read_text(encoding="utf-8")
+    headings = re.findall(r"<h3>((?:Table|Figure) \d+)", html)
+    assert headings == [f"Table {n}" for n in (1, 2, 3, 4, 4, 5, 6, 7)] + [f"Figure {n}" for n in (2, 3, 4, 5)]
+
+
+def test_every_published_cell_is_in_the_strip_and_leads_to_its_own(out, elements):
+    html = (out / "index.html").read_text(encoding="utf-8")
+    published = sum(len(row.published) for experiment in EXPERIMENTS.values() for row in experiment.rows)
+    links = re.findall(r'<a class="(\w+)" href="#(cell-[^"]*)"', html)
+    assert len({target for _, target in links}) == len(links) == published
+    for verdict, target in links:
+        cell = html[html.index(f'<td id="{target}"') :].partition("</td>")[0]
+        assert f'class="mark {verdict}"' in cell
+
+
+def test_only_its_own_script_may_run(out):
+    html = (out / "index.html").read_text(encoding="utf-8")
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    (policy,) = re.findall(r'Content-Security-Policy" content="(.*?)"', html)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert rules["script-src"] == f"'sha256-{digest}'"
 
 
 def test_nothing_is_fetched(out):
@@ -131,6 +162,139 @@ def test_only_tables_and_figures_scroll_sideways(out, tmp_path, width):
     title = look(frame)[0].split("<title>")[1].split("</title>")[0]
     scrolled, visible, *_ = title.split("|")
     assert 0 < int(scrolled) <= int(visible) <= width
+
+
+DRIVER = """<iframe src="{page}" style="width: {width}px; height: 900px; border: 0" onload="drive(this)"></iframe>
+<script>function drive(frame) {{
+  const page = frame.contentDocument, look = (element) => frame.contentWindow.getComputedStyle(element);
+  const found = {{}};
+  {steps}
+  document.title = JSON.stringify(found);
+}}</script>"""
+
+
+def drive(page, folder, steps, *options, width=1280):
+    """Do something on the page in a frame, with nothing between two steps, and return what was found."""
+    frame = folder / "frame.html"
+    frame.write_text(DRIVER.format(page=page.as_uri(), width=width, steps=steps), encoding="utf-8")
+    document, console = look(frame, *options)
+    assert console == []
+    return json.loads(unescape(document.split("<title>")[1].split("</title>")[0]))
+
+
+@browser
+def test_a_method_is_switched_off_everywhere_and_on_again(out, tmp_path):
+    found = drive(
+        out / "index.html",
+        tmp_path,
+        """
+        const shown = () => ["#table-permuted tbody", "#curves svg g", "#rotated-heatmap svg g"].map((parts) =>
+          [...page.querySelectorAll(`${parts}[data-method="agem"]`)].filter((p) => look(p).display !== "none").length);
+        const button = page.querySelector('.switches [data-switch="agem"]');
+        const legend = page.querySelector('#curves .legend [data-switch="agem"]');
+        found.before = shown();
+        button.click(); found.off = shown(); found.pressed = legend.getAttribute("aria-pressed");
+        found.others = look(page.querySelector('#table-permuted tbody[data-method="ogd"]')).display;
+        legend.click(); found.on = shown();
+        """,
+    )
+    assert found["before"] == found["on"]
+    assert min(found["before"]) > 0
+    assert found["off"] == [0, 0, 0]
+    assert (found["pressed"], found["others"]) == ("false", "table-row-group")
+
+
+@browser
+def test_a_heading_sorts_down_up_and_back(out, tmp_path):
+    found = drive(
+        out / "index.html",
+        tmp_path,
+        """
+        const table = page.getElementById("table-permuted");
+        const means = () => [...table.tBodies].map((body) => parseFloat(body.rows[0].cells[2].textContent));
+        found.orders = [means()];
+        for (const _ of "123") { table.querySelectorAll("thead .sort")[1].click(); found.orders.push(means()); }
+        found.heading = table.querySelectorAll("thead .sort")[1].textContent;
+        """,
+    )
+    first, down, up, back = found["orders"]
+    assert found["heading"] == "task 1"
+    assert down == sorted(first, reverse=True)
+    assert up == sorted(first)
+    assert back == first != down
+
+
+@browser
+def test_differences_are_folded_until_asked_for_and_always_printed(out, tmp_path):
+    steps = """
+        const row = page.querySelector("#table-permuted tr.difference"), fold = page.querySelector("#permuted .fold");
+        found.seen = [look(row).display];
+        fold.click(); found.seen.push(look(row).display);
+        """
+    assert drive(out / "index.html", tmp_path, steps)["seen"] == ["none", "table-row"]
+    css = re.search(r"<style>(.*)</style>", (out / "index.html").read_text(encoding="utf-8"), re.DOTALL)[1]
+    for rule in (".off { display: none; }", ".live .folds:not(.open) tr.difference { display: none; }"):
+        assert re.search(r"@media screen {[^@]*" + re.escape(rule), css)
+
+
+@browser
+def test_a_figure_tells_its_values_of_the_methods_shown(out, tmp_path):
+    found = drive(
+        out / "index.html",
+        tmp_path,
+        """
+        const spots = page.querySelectorAll("#angles .spot"), tip = page.querySelector(".tip");
+        found.hidden = tip.hidden;
+        spots[1].dispatchEvent(new PointerEvent("pointerenter", { clientX: 20, clientY: 20 }));
+        found.said = [...tip.children].map((part) => part.textContent);
+        page.querySelector('[data-switch="sgd"]').click();
+        spots[1].dispatchEvent(new PointerEvent("pointerenter", { clientX: 20, clientY: 20 }));
+        found.fewer = [...tip.children].map((part) => part.textContent);
+        const rows = [...page.querySelectorAll("#table-angles tbody tr:first-child")];
+        found.table = rows.map((row) => row.cells[2].textContent.trim());
+        """,
+    )
+    assert found["hidden"]
+    heading, *said = found["said"]
+    assert heading == EXPERIMENTS["angles"].columns[1]
+    assert said[1::2] == found["table"]
+    assert "SGD" in said
+    assert "SGD" not in found["fewer"]
+    assert len(found["fewer"]) == len(found["said"]) - 2
+
+
+@browser
+def test_contents_and_methods_stay(out, tmp_path):
+    steps = """
+        page.documentElement.style.scrollBehavior = "auto";
+        page.getElementById("lambda").scrollIntoView();
+        found.top = page.querySelector("nav").getBoundingClientRect().top;
+        const box = page.querySelector("#table-permuted").parentNode;
+        box.scrollLeft = 150;
+        found.left = box.querySelector("tbody th").getBoundingClientRect().left;
+        found.scrolled = box.scrollLeft;
+        """
+    assert drive(out / "index.html", tmp_path, steps)["top"] == 0
+    narrow = drive(out / "index.html", tmp_path, steps, width=390)
+    assert narrow == {"top": 0, "left": 0, "scrolled": 150}
+
+
+@browser
+def test_it_is_whole_without_scripts(out, tmp_path):
+    html = (out / "index.html").read_text(encoding="utf-8")
+    page = tmp_path / "index.html"
+    page.write_text(re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL), encoding="utf-8")
+    found = drive(
+        page,
+        tmp_path,
+        """
+        const rows = [...page.querySelectorAll("#table-permuted tr")];
+        found.rows = rows.every((row) => look(row).display === "table-row");
+        found.switches = look(page.querySelector(".switches")).display;
+        found.title = page.querySelector("#angles .spot title").textContent.split("\\n").length;
+        """,
+    )
+    assert found == {"rows": True, "switches": "none", "title": 1 + len(EXPERIMENTS["angles"].rows)}
 
 
 @browser

@@ -226,7 +226,7 @@ def test_the_committed_records_are_valid_under_their_names():
     for path in paths:
         assert records.read(path).path(results) == path
     assert speed.read(results / "speed.json")
-    for path in (results / "tuning").iterdir():
+    for path in (results / "tuning").rglob("*.json"):
         assert tuning.path_of(tuning.read(path), path.parent) == path
 
 

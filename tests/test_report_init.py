@@ -108,7 +108,7 @@ def test_it_is_a_table_in_every_form(folder, comparison):
     assert lines["Table 2, rotated", OTHER]["agrees"] == str(rotated[OTHER].counts["agrees"])
     assert lines["Table 3, split", RARE]["mean_absolute_difference"] == ""
     html = page([comparison], {}, folder)
-    assert '<table id="table-init">' in html
+    assert '<table id="table-init" class="sorts grouped">' in html
     assert "mean |d|" in html
 
 

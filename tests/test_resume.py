@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ogd import cli, temporary
-from ogd.experiments import dispatch, plan, resolve
+from ogd import cli, temporary, tensor_files
+from ogd.experiments import dispatch, plan, processes, resolve
 from ogd.files import MACHINE
 from ogd.records.request import from_json
 from ogd.training import checkpoint
@@ -112,12 +112,79 @@ def test_no_worker_outlives_its_driver(small_folder, tmp_path, how, delay):
 def test_folders_of_killed_processes_are_swept(tmp_path, monkeypatch):
     monkeypatch.setattr(temporary.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    for number in (gone.pid, os.getpid()):
+    for number in (gone_process(), os.getpid()):
         (tmp_path / f"ogd-{MACHINE}-{number}-abc").mkdir()
     temporary.sweep()
     assert [path.name for path in tmp_path.iterdir()] == [f"ogd-{MACHINE}-{os.getpid()}-abc"]
+
+
+def gone_process():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_command_left_goes_also_if_nothing_is_to_be_trained(tiny_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(temporary.tempfile, "tempdir", None)
+    (tmp_path / "temporary").mkdir()
+    out = tmp_path / "out"
+    small = ["--tasks", "2", "--epochs", "1", "--runs", "1", "--hidden", "4", "--jobs", "1"]
+    arguments = ["run", *small, "--data", str(tiny_folder), "--out", str(out)]
+    cli.main(arguments)
+    (folder,) = out.iterdir()
+    (tmp_path / "temporary" / f"ogd-{MACHINE}-{gone_process()}-abc").mkdir()
+    half = folder / f".checkpoint-0.safetensors.{MACHINE}.{gone_process()}.0123abcd"
+    half.mkdir()
+    (half / ".tmpjFAjcV").write_text("safetensors's own")
+    cli.main(arguments)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert [path.name for path in folder.iterdir()] == ["run-0.json"]
+
+
+def test_tensors_are_written_in_a_folder_that_is_known(tmp_path, monkeypatch):
+    seen = []
+
+    def save_file(tensors, path, metadata):
+        seen.extend(tmp_path.iterdir())
+        raise Killed
+
+    monkeypatch.setattr("ogd.tensor_files.save_file", save_file)
+    with pytest.raises(Killed):
+        tensor_files.write(tmp_path / "m.safetensors", "ogd", {}, {})
+    assert [path.name.rsplit(".", 1)[0] for path in seen] == [f".m.safetensors.{MACHINE}.{os.getpid()}"]
+    assert list(tmp_path.iterdir()) == []
+
+
+STOPPED = """
+import sys
+
+class Stop:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Stop())
+from ogd.cli import main
+main(["list"])
+"""
+
+
+@pytest.mark.parametrize("module", ["ogd.cli.command", "ogd.catalogue", "argparse", "numpy"])
+def test_ctrl_c_while_it_starts_is_one_line(module):
+    done = subprocess.run([sys.executable, "-c", STOPPED, module], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "ogd: interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+def test_a_worker_never_sees_ctrl_c(tmp_path):
+    def blocked(process):
+        (line,) = (x for x in Path(f"/proc/{process}/status").read_text().splitlines() if x.startswith("SigBlk"))
+        return bool(int(line.split()[1], 16) & 1 << (signal.SIGINT - 1))
+
+    with processes._Worker(tmp_path) as worker:
+        assert blocked(worker.process.pid)
+        assert not blocked(os.getpid())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

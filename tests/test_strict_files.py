@@ -1,5 +1,6 @@
 """Altered and hostile files: every reader refuses them with the names of the file and the field, and no traceback."""
 
+import contextlib
 import json
 import re
 import tracemalloc
@@ -79,13 +80,57 @@ def test_what_no_file_of_ours_holds_is_refused_by_every_reader(tmp_path, content
 @pytest.mark.parametrize("item", ["[]", "{}", "1.5", '"ab"', '{"ab":1}', "[[]]", "123456"])
 def test_a_reader_takes_no_more_memory_than_it_says(monkeypatch, item):
     monkeypatch.setattr(json_files, "MOST_MEMORY", 2**21)
-    most = 2**21 // sum(each * f"{item},".encode().count(mark) for mark, each in json_files.MEMORY.items())
+    most = 2**21 // json_files.memory(f"{item},".encode())
     content = f"[{','.join([item] * (most - 5))}]".encode()
     tracemalloc.start()
     json_files.parse(content)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 1.1 * (2**21 + len(content))  # the text, decoded
+    assert peak < 1.1 * 2**21
+
+
+WIDE = [
+    b'"' + b"a" * 2_000_000 + "😀".encode() + b'"',
+    b'"' + b"a" * 2_000_000 + rb'\ud83d\ude00"',
+    rb'"\u00e9"' * 200_000,
+]
+
+
+@pytest.mark.parametrize("content", WIDE, ids=["letters", "escaped", "many escapes"])
+def test_one_wide_letter_makes_a_text_four_times_as_large(monkeypatch, content):
+    tracemalloc.start()
+    with contextlib.suppress(json_files.Wrong):
+        json_files.parse(content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.05 * json_files.memory(content)
+    monkeypatch.setattr(json_files, "MOST_MEMORY", 0.95 * peak)
+    with pytest.raises(json_files.Wrong, match="it would take more than"):
+        json_files.parse(content)
+
+
+@pytest.mark.parametrize("value", ["a" * 20_000, [0] * 5_000])
+@pytest.mark.parametrize("field", ["momentum", "hidden", "a" * 20_000])
+def test_a_message_is_never_as_long_as_a_file(tiny, tmp_path, field, value):
+    written = to_json(RunRecord(resolve("rotated", "sgd", tiny, tasks=2), 0, [[0.5, 0.5]] * 3, None, 1, 2, {}))
+    path = tmp_path / "run-0.json"
+    path.write_text(
+        json.dumps(
+            changed(written, ["request", field], [value])
+            if field == "hidden"
+            else {**written, "request": {**written["request"], field: value}}
+        )
+    )
+    with pytest.raises(BadFile) as caught:
+        records.read(path)
+    assert len(str(caught.value)) < 800
+
+
+def test_who_wrote_a_file_cannot_steer_a_terminal(tmp_path):
+    path = tmp_path / "speed.json"
+    path.write_text(json.dumps({**SPEEDS, "more": 1, "environment": {"ogd": "\x1b[2J"}}))
+    with pytest.raises(BadFile, match=r"ogd \\x1b\[2J wrote it"):
+        speed.read(path)
 
 
 def parts(value, path=()):
@@ -123,6 +168,14 @@ def test_whatever_is_changed_in_a_file_is_read_or_refused_by_its_name(tiny, tmp_
                     assert str(error).startswith(str(path))  # noqa: PT017
                     assert len(str(error)) < 600  # noqa: PT017
     assert refused > 700
+
+
+@pytest.mark.parametrize("field", ["grid", "scores"])
+def test_a_tuning_without_anything_to_choose_from_is_refused(tiny, tmp_path, field):
+    path = tuning.write(tuning.Tuning(resolve("rotated", "ewc", tiny), [1.0], [[0.5]]), tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: []}))
+    with pytest.raises(BadFile, match=rf"{field}: must have a"):
+        tuning.read(path)
 
 
 def test_a_journal_is_checked(tiny, tmp_path):

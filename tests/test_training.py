@@ -71,7 +71,7 @@ def _first_task_only(dataset):
 
 def test_curves_hold_the_tasks_seen(tiny):
     benchmark = make("rotated", tiny)
-    _, result = fit(benchmark, curve_every=6)  # 9 steps an epoch, 18 a task
+    _, result = fit(benchmark, curve_every=6)  # 9 steps per epoch, 18 per task
     assert result.curve_steps == [6, 12, 18, 24, 30, 36]
     assert np.isnan(result.curve[:, :3, 1]).all()
     assert not np.isnan(result.curve[:, 3:]).any()

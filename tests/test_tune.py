@@ -82,7 +82,7 @@ def test_a_tuning_trains_nothing_twice(small_folder, tmp_path, monkeypatch, caps
                 raise Killed
 
     monkeypatch.setattr(tuning, "Display", Counting)
-    left[0] = 2250 + 750 + 600  # 250 steps an epoch, 3 epochs, 3 tasks: in the third epoch of run 1's second task
+    left[0] = 2250 + 750 + 600  # 250 steps per epoch, 3 epochs, 3 tasks: in the third epoch of run 1's second task
     with pytest.raises(Killed):
         cli.main(tune(small_folder, tmp_path))
     assert len(scores(tmp_path)) == 1

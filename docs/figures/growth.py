@@ -56,7 +56,7 @@ def measure(n: int, width: int) -> dict[str, Any]:
     protection = memory.protect(bound)
     began = time.process_time()
     memory.remember((x[-n:], y[-n:]))
-    seconds(protected, bound, 1)  # K and its eigenvalues, once a task
+    seconds(protected, bound, 1)  # K and its eigenvalues, once per task
     once = time.process_time() - began
     turns = []
     for _ in range(REPEATS):
@@ -92,7 +92,7 @@ def show() -> None:
 
 
 def _table(rows: list[dict[str, Any]], title: str, key: str) -> None:
-    heads = [title, "numbers p", "a step, every=1", "a step, every=50", "once a task", "on disk", "dense", "resident"]
+    heads = [title, "numbers p", "a step, every=1", "a step, every=50", "once per task", "on disk", "dense", "resident"]
     print(f"| {' | '.join(heads)} |\n|{' ---: |' * len(heads)}")
     for row in rows:
         ratios = [f"{row[k]['median']:.2f} × ({row[k]['low']:.2f} … {row[k]['high']:.2f})" for k in RATIOS]

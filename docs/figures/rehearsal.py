@@ -1,6 +1,6 @@
 """Three tasks in a user's own loop, by several kinds of protection; `--show` prints the last measurement.
 
-    python docs/figures/rehearsal.py             trains, on one thread; writes results/rehearsal.json
+    python docs/figures/rehearsal.py             trains what is not there yet, on one thread: results/rehearsal.json
     python docs/figures/rehearsal.py --show      prints that record as Markdown
 
 Images: 6,000 digits per task, turned by 0°, 40° and 80°, a CNN of LeNet's size. Texts: 4,000 sequences of 16 words per
@@ -27,6 +27,7 @@ WAYS = {
     "replay": "replay by hand, 32 every step",
     "rehearsal": '`keep="examples"`, 32 every step',
     "default": '`keep="examples"`, default: 32 every 2 steps',
+    "uncertain": '`keep="examples"`, default, `choose="uncertain"`',
     "sparing": '`keep="examples"`, `every=5, alpha=0.2`',
 }
 Data = tuple[Any, Any]
@@ -102,6 +103,7 @@ def trained(name: str, way: str, seed: int) -> dict[str, Any]:
         "projection": lambda optimizer: memory.protect(optimizer, every="auto"),
         "rehearsal": lambda optimizer: memory.protect(optimizer, every=1, batch=BATCH),
         "default": memory.protect,
+        "uncertain": memory.protect,
         "sparing": lambda optimizer: memory.protect(optimizer, every=5, alpha=0.2),
     }
     for (x, y), _ in tasks:
@@ -123,7 +125,9 @@ def trained(name: str, way: str, seed: int) -> dict[str, Any]:
             protection.unprotect()
         chosen = torch.randperm(len(x), generator=order)[:KEPT]
         kept.append((x[chosen], y[chosen]))
-        if way in protect:
+        if way == "uncertain":
+            memory.remember((x, y), choose="uncertain", generator=order)
+        elif way in protect:
             memory.remember((x[chosen], y[chosen]))
     model.eval()
     with torch.no_grad():
@@ -139,8 +143,10 @@ def measure() -> None:
 
     torch.set_num_threads(1)
     record: dict[str, Any] = {"schema": 1, "seeds": SEEDS, "models": {name: {} for name in MODELS}}
+    if RECORD.exists():
+        record = json_files.load(RECORD)
     for name in MODELS:
-        for way in WAYS:
+        for way in (way for way in WAYS if way not in record["models"][name]):
             found = record["models"][name][way] = [trained(name, way, seed) for seed in SEEDS]
             print(name, way, [[round(100 * a, 1) for a in run["accuracies"]] for run in found], file=sys.stderr)
             write_text(RECORD, json.dumps({**record, "environment": environment()}, indent=1) + "\n")

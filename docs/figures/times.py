@@ -19,7 +19,7 @@ COMMANDS = ("ogd reproduce permuted rotated split --quick", "ogd reproduce all -
 
 
 def show() -> None:
-    """Print a line a command."""
+    """Print a line per command."""
     record = json_files.load(RECORD)
     print(f"| command | time on {record['cores']} cores |\n| --- | ---: |")
     for measured in record["measured"]:

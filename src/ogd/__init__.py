@@ -10,16 +10,18 @@
 - `ogd.training`: the one loop, and the accuracy matrix it yields
 - `ogd.records`: what was asked, what came out, and the metrics derived from it
 - `ogd.experiments`: every table and figure of the paper as data, and what runs them
-- `ogd.reporting`: records → tables
+- `ogd.reporting`: records → tables, figures and the page
+- `ogd.plot`: runs → matplotlib axes, for notebooks
 
-`ogd.forgetting` and `ogd.compare` measure what any model has forgotten. `ogd.integrations` has a callback or plugin for
-each of several frameworks; import the one you need (`from ogd.integrations.lightning import OGD`).
+`ogd.forgetting` and `ogd.compare` measure what any model has forgotten. `ogd.integrations` has a callback or plugin per
+framework; import the one you need (`from ogd.integrations.lightning import OGD`).
 `ogd.load_plugin` loads a file that registers methods, benchmarks and experiments of your own.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ogd import laboratory
 from ogd.version import __version__
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ __all__ = [
     "methods",
     "models",
     "optimizers",
+    "plot",
     "records",
     "reporting",
     "training",
@@ -55,7 +58,12 @@ def __getattr__(name: str) -> Any:
     if name == "load_plugin":
         return importlib.import_module("ogd.plugins").load_plugin
     if name in __all__:
-        return importlib.import_module(f"ogd.{name}")
+        try:
+            return importlib.import_module(f"ogd.{name}")
+        except ModuleNotFoundError as error:
+            if error.name in laboratory.PACKAGES:
+                raise ModuleNotFoundError(f"ogd.{name}: {laboratory.missing()}", name=error.name) from error
+            raise
     raise AttributeError(f"module 'ogd' has no attribute {name!r}")
 
 

@@ -4,9 +4,11 @@ import os
 import platform
 import re
 import secrets
+import shutil
+import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,12 +55,23 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def check_writable(folders: Iterable[Path], argument: str = "out") -> None:
+    """Make the folders, or raise a ValueError that names the argument if one cannot be written to."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(1 << 16))  # so that a full disk is found out
+        except OSError as error:
+            raise ValueError(f"{argument}: cannot write to {folder}: {error.strerror or error}") from error
+
+
 def sweep(folder: Path) -> None:
-    """Remove the temporary files that killed processes left in a folder, another machine's after a day."""
+    """Remove what killed processes left in a folder while they wrote a file, another machine's after a day."""
     for path in folder.glob(".*"):
         named = re.fullmatch(r"\..+\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}", path.name)
         if named and (_old(path) if named[1] != MACHINE else not is_alive(int(named[2]))):
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _old(path: Path) -> bool:

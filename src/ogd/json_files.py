@@ -6,6 +6,7 @@ finite, a whole one within 64 bits, a text is Unicode, and no object has a field
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ MOST_BYTES = 64 * 2**20
 MOST_MEMORY = 256 * 2**20
 MOST_DEPTH = 32
 MEMORY = {b"[": 72, b"{": 72, b":": 100, b",": 40, b'"': 20}  # bytes that what begins with it takes in Python
+STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 class Wrong(ValueError):
@@ -42,7 +44,7 @@ def load(path: Path, kind: str = "JSON file") -> Any:
     try:
         return parse(content)
     except Wrong as error:
-        raise BadFile(path, f"{path} is not a usable {kind}: {error}", error.field) from error
+        raise BadFile(path, f"{path} is not a usable {kind}: {brief(error)}", error.field) from error
 
 
 def parse(content: bytes) -> Any:
@@ -57,7 +59,7 @@ def parse(content: bytes) -> Any:
     """
     if len(content) > MOST_BYTES:
         raise Wrong("", f"it is larger than {MOST_BYTES:,} bytes")
-    if sum(each * content.count(mark) for mark, each in MEMORY.items()) > MOST_MEMORY:
+    if memory(content) > MOST_MEMORY:
         raise Wrong("", f"it would take more than {MOST_MEMORY:,} bytes of memory")
     try:
         value = json.loads(content.decode(), object_pairs_hook=_once)
@@ -71,6 +73,20 @@ def parse(content: bytes) -> Any:
         raise Wrong("", f"it is not JSON ({error})") from error
     _check(value)
     return value
+
+
+def memory(content: bytes) -> int:
+    r"""The most bytes that reading a text takes besides its own: the text in letters, and its values.
+
+    One letter beyond Latin makes all letters of a string as wide as itself, four bytes; it may be written as \u….
+
+    Examples:
+        >>> memory(b'"ab"'), memory('"aλ"'.encode()), memory(rb'["\u03bb", 1]')
+        (48, 80, 226)
+    """
+    text = 2 * len(content) * (1 if content.isascii() else 4)
+    wide = 6 * sum(found.end() - found.start() for found in STRING.finditer(content)) if b"\\u" in content else 0
+    return text + wide + sum(each * content.count(mark) for mark, each in MEMORY.items())
 
 
 def text(value: Any, field: str, most: int = 10_000) -> str:
@@ -128,7 +144,17 @@ def told(value: object, most: int = 60) -> str:
     """
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
-    written = repr(value)
+    return brief(repr(value), most)
+
+
+def brief(message: object, most: int = 400) -> str:
+    """Cut a message that holds a value of the file, and may be as long as that.
+
+    Examples:
+        >>> brief("must be a number, not 'aaaaaaaa'", 28)
+        "must be a number, not 'aaaa…"
+    """
+    written = str(message)
     return written if len(written) <= most else f"{written[: most - 1]}…"
 
 
@@ -174,6 +200,6 @@ def _named(where: tuple[str | int, ...]) -> str:
     """Write where a value stands: `ratios[3].median`."""
     written = ""
     for key in where:
-        name = key if isinstance(key, str) and key.isidentifier() and key.isascii() else told(key)
+        name = key if isinstance(key, str) and re.fullmatch("[A-Za-z_][A-Za-z_0-9]{,60}", key) else told(key)
         written += f"[{key}]" if isinstance(key, int) else f".{name}" if written else name
     return written

@@ -5,6 +5,8 @@ A file that was altered by anything, a disk or a person, does not match its dige
 
 import hashlib
 import json
+import secrets
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from ogd import json_files
 from ogd.files import replacing
 
 DIGEST = "digest"  # the document's own key for it
+PART = 2**22  # numbers that are looked at together
+MOST_HEADER, MOST_PARTS = 32 * 2**20, 200_000  # bytes, and objects in it: a header may name tensors without a byte
 
 
 def write(path: Path, key: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -27,7 +31,8 @@ def write(path: Path, key: str, document: Mapping[str, Any], tensors: Mapping[st
     with replacing(path) as temporary:
         try:
             # one key of metadata: with two, the same content would not give the same file twice
-            save_file(tensors, temporary, {key: json.dumps(whole)})
+            _save(tensors, temporary, {key: json.dumps(whole)})
+            _check_header(temporary)
         except SafetensorError as error:  # how it tells of a full disk
             raise OSError(f"it could not be written ({error})") from error
 
@@ -38,11 +43,12 @@ def read(path: Path, key: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     `document["digest"]` is None in files of older versions, which have none.
     """
     try:
+        _check_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError:
-        raise
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
     except (SafetensorError, OSError) as error:
         raise ValueError(f"not a safetensors file, or a damaged one ({error})") from error
     if key not in metadata:
@@ -57,6 +63,37 @@ def read(path: Path, key: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if said is not None and said != digest(document, tensors):
         raise ValueError("its content does not match its digest: it was damaged or altered after it was written")
     return {**document, DIGEST: said}, tensors
+
+
+def _save(tensors: dict[str, Tensor], temporary: Path, metadata: dict[str, str]) -> None:
+    """Save in a folder that `files.sweep` knows: safetensors begins with a hidden file, and nobody can tell whose."""
+    folder = temporary.with_name(f"{temporary.name[:-8]}{secrets.token_hex(4)}")
+    folder.mkdir()
+    try:
+        save_file(tensors, folder / "tensors", metadata)
+        (folder / "tensors").replace(temporary)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_header(path: Path) -> None:
+    """Raise a ValueError if the header alone would take hundreds of megabytes."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if MOST_HEADER < size < path.stat().st_size:
+            raise ValueError(f"its header has {size:,} bytes; the most that is read is {MOST_HEADER:,}")
+        if file.read(min(size, MOST_HEADER)).count(b"{") > MOST_PARTS:
+            raise ValueError(f"its header has more than {MOST_PARTS:,} parts")
+
+
+def is_finite(t: Tensor) -> bool:
+    """Whether all numbers are finite, looked at in parts: `t.isfinite()` takes as much memory again.
+
+    Examples:
+        >>> is_finite(torch.zeros(3)), is_finite(torch.tensor([1.0, float("nan")])), is_finite(torch.empty(0))
+        (True, False, True)
+    """
+    return all(bool(part.isfinite().all()) for part in t.reshape(-1).split(PART))
 
 
 def digest(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:

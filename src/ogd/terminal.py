@@ -4,7 +4,7 @@ import unicodedata
 
 
 def visible(text: object, keep: str = "") -> str:
-    r"""Return a text with whatever a terminal would obey or hide written as an escape, but for the letters to keep.
+    r"""Return a text with whatever a terminal would obey or hide written as an escape, except the letters to keep.
 
     Examples:
         >>> visible("fashion[v2]"), visible("red\x1b[31m"), visible("half\udcff"), visible("59.0 ± 1.4 °")

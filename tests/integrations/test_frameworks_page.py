@@ -1,22 +1,28 @@
-"""The code of docs/frameworks.md runs, each framework's in a scope of its own."""
+"""The code of the frameworks' pages runs, each in a scope of its own."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("extra", "package"), [("lightning", "lightning"), ("hf", "transformers"), ("avalanche", "avalanche")]
+    ("page", "extra", "package"),
+    [
+        ("lightning", "lightning", "lightning"),
+        ("huggingface", "hf", "transformers"),
+        ("avalanche", "avalanche", "avalanche"),
+    ],
 )
-def test_code_runs(extra, package, tmp_path, monkeypatch):
+def test_code_runs(page, extra, package, tmp_path, monkeypatch):
     pytest.importorskip(package, reason=f"{package} is not installed: pip install 'ogd[{extra}]'")
-    blocks = re.findall(rf"^```{{\.python \.{extra}}}\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    path = DOCS / f"{page}.md"
+    blocks = re.findall(rf"^```{{\.python \.{extra}}}\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
     assert blocks
     monkeypatch.chdir(tmp_path)
     scope = {}
     for block in blocks:
-        exec(compile(block, str(PAGE), "exec"), scope)
+        exec(compile(block, str(path), "exec"), scope)
     assert scope["protect"].memory is None or len(scope["protect"].memory) == 40

@@ -62,8 +62,9 @@ class Benchmark:
 
 
 def pixels(images: npt.NDArray[np.uint8]) -> Tensor:
-    """Return images (n, height, width) as floats between 0 and 1, (n, 1, height, width)."""
-    return torch.from_numpy(images.astype(np.float32)).div_(255).unsqueeze(1)
+    """Return images (n, height, width), or with channels as floats between 0 and 1: (n, c, height, width)."""
+    x = torch.from_numpy(images.astype(np.float32)).div_(255)
+    return x if x.ndim == 4 else x.unsqueeze(1)
 
 
 def labels(values: npt.NDArray[np.uint8]) -> Tensor:

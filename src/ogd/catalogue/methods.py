@@ -34,10 +34,17 @@ PROJECTION = Option(
     ("implicit", "explicit"),
 )
 EVERY = Option("every", 1, "steps between two projections; more than 1 makes the projection explicit")
+REFRESH = Option(
+    "refresh",
+    0,
+    "steps after which the gradients are taken anew at the present weights, of examples that are kept; 0: never",
+    least=0,
+    later=True,
+)
 REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step", most=MOST_DRAWN)
 REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step", most=MOST_DRAWN)
 REPLAY_EVERY = Option(
-    "replay_every", 1, "steps between two replays, each of which then weighs as much as so many", later=True
+    "replay_every", 1, "steps between two replays; each replay then counts that many times", later=True
 )
 ALPHA = Option(
     "alpha",
@@ -107,10 +114,15 @@ def _one_limit(options: Mapping[str, Value], optimizer: str, model: str) -> dict
 
 
 def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
-    """How OGD projects: implicitly wherever that is exact, which takes the perceptron, SGD and every step."""
-    asked = {"every": options.get("every", EVERY.default), "optimizer": optimizer, "model": model}
-    others = [f"{name} {asked[name]}" for name, needed in (("every", 1), ("optimizer", "sgd"), ("model", "mlp"))
-              if asked[name] != needed]  # fmt: skip
+    """How OGD projects: implicitly wherever that is exact: the perceptron, SGD, every step, gradients stored once."""
+    asked = {
+        "every": options.get("every", EVERY.default),
+        "refresh": options.get("refresh", REFRESH.default),
+        "optimizer": optimizer,
+        "model": model,
+    }
+    needed = {"every": 1, "refresh": 0, "optimizer": "sgd", "model": "mlp"}
+    others = [f"{name} {value}" for name, value in asked.items() if value != needed[name]]
     if others and options.get("projection") == "implicit":
         raise ValueError(
             f"projection: 'implicit' is for model mlp, optimizer sgd and every 1; {others[0]} needs 'explicit'"
@@ -132,7 +144,7 @@ METHODS = {
         "OGD",
         "updates orthogonal to the gradients of stored outputs",
         "ogd.methods.ogd:OGD",
-        (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE),
+        (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE, REFRESH),
         Look(BLUE, "o", "-"),
         _ogd_weight,
         rule=_projection,

@@ -7,6 +7,7 @@ from typing import Any
 
 from ogd.benchmarks.rules import TASKS
 from ogd.catalogue import BENCHMARKS, DEFAULT_INIT, DEFAULT_MODEL, INITS, METHODS, MODELS, Option
+from ogd.data import SOURCES
 from ogd.records.request import HIDDEN
 from ogd.records.schedule import OPTIMIZERS, Schedule
 
@@ -48,7 +49,12 @@ def add_run(sub: ArgumentParser) -> None:
     )
     add_options(sub.add_argument_group("options of the methods"), method_options())
     add_backend(sub)
-    add_output(sub)
+    add_output(sub).add_argument(
+        "--tensorboard",
+        type=Path,
+        metavar="DIR",
+        help="also write event files for TensorBoard there",
+    )
     add_plugin(sub)
 
 
@@ -94,6 +100,12 @@ def add_tune(sub: ArgumentParser) -> None:
 
 def add_list(sub: ArgumentParser) -> None:
     add_plugin(sub)
+
+
+def add_data(sub: ArgumentParser) -> None:
+    sub.add_argument("name", metavar="NAME", help=f"one of {', '.join(SOURCES)}")
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the data set")
+    sub.add_argument("--archive", type=Path, metavar="FILE", help="the package's archive, if you have it already")
 
 
 def add_bench(sub: ArgumentParser) -> None:
@@ -172,7 +184,7 @@ def add_backend(sub: ArgumentParser) -> None:
     )
 
 
-def add_output(sub: ArgumentParser) -> None:
+def add_output(sub: ArgumentParser) -> _ArgumentGroup:
     group = sub.add_argument_group("output")
     group.add_argument(
         "--out",
@@ -184,6 +196,7 @@ def add_output(sub: ArgumentParser) -> None:
     forms = group.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print the records as JSON instead of a table")
     forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    return group
 
 
 def add_plugin(sub: ArgumentParser) -> None:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ogd import catalogue
 from ogd.cli.arguments import benchmark_settings, flag, method_options, tunable
+from ogd.data import SOURCES, fetch
 from ogd.experiments import EXPERIMENTS, resolve
+from ogd.files import check_writable
 from ogd.records.record import RunRecord, to_json
 from ogd.terminal import visible
 
@@ -20,8 +22,12 @@ if TYPE_CHECKING:
 def run(options: Namespace) -> None:
     from ogd.data import load
     from ogd.experiments import runner
-    from ogd.reporting import overview
+    from ogd.reporting import overview, tensorboard
+    from ogd.reporting.sparks import drawable, sparks
 
+    if options.tensorboard:
+        tensorboard.check()
+        check_writable([options.tensorboard], "tensorboard")
     backend = backend_of(options)
     dataset = load(options.data)
     methods = list(dict.fromkeys(options.method))
@@ -32,17 +38,21 @@ def run(options: Namespace) -> None:
     runner.check(requests, options.runs, dataset)
     outcome = runner.run([(request, options.runs) for request in requests], dataset, options.out, backend)
     whole = [records for records in outcome.found if len(records) == options.runs]
+    if options.tensorboard:
+        tensorboard.write([record for records in outcome.found for record in records], options.tensorboard)
     if options.json:
         show_json([record for records in outcome.found for record in records])
     elif whole:
         overview(whole).show(options.markdown)
+        if drawable(sys.stdout) and not options.markdown and whole[0][0].request.tasks > 1:
+            sparks(whole).show()
         for records in whole:
             print(f"records: {visible(records[0].path(options.out).parent)}", file=sys.stderr)
     complain(outcome.failures)
 
 
 def settings(options: Namespace) -> dict[str, Any]:
-    """Return what the options say of a request, but for the method's own: arguments of `resolve`."""
+    """Return what the options say of a request, except the method's own: arguments of `resolve`."""
     named = [p.name for p in inspect.signature(resolve).parameters.values() if p.kind is p.KEYWORD_ONLY]
     return {name: getattr(options, name) for name in (*named, *benchmark_settings()) if hasattr(options, name)}
 
@@ -94,7 +104,6 @@ def complain(failures: Sequence[str]) -> None:
 
 
 def report(options: Namespace) -> None:
-    from ogd.experiments.runner import check_writable
     from ogd.reporting import report as reports
 
     out = options.out or options.dir / "report"
@@ -134,7 +143,7 @@ def tune(options: Namespace) -> None:
     (own,) = own_options(options, [options.method]).values()
     request = resolve(options.benchmark, options.method, dataset, **settings(options), **own)
     runner.check([request], options.runs, held_out)
-    runner.check_writable([options.out])
+    check_writable([options.out])
     from ogd.experiments.tune import tune
 
     found = tune(request, option.name, grid, options.runs, held_out, options.out)
@@ -165,6 +174,7 @@ def show_list(options: Namespace) -> None:
         "models": catalogue.MODELS,
         "initial weights": catalogue.INITS,
         "data sets": catalogue.DATASETS,
+        "data sets to fetch with `ogd data NAME --out DIR`": {name: source.summary for name, source in SOURCES.items()},
     }
     for kind in ("table", "figure"):
         groups[f"{kind}s"] = {e.name: f"{e.where}. {e.title}" for e in EXPERIMENTS.values() if e.kind == kind}
@@ -174,13 +184,16 @@ def show_list(options: Namespace) -> None:
             print(visible(f"  {name:18} {summary}"))
 
 
+def fetch_data(options: Namespace) -> None:
+    new = fetch(options.name, options.out, options.archive)
+    print(f"{visible(options.out)}: {'written, and' if new else 'is there already, and'} its digest is right")
+
+
 def bench(options: Namespace) -> None:
     from ogd.records import speed
     from ogd.reporting import speeds
 
     if options.save:
-        from ogd.experiments.runner import check_writable
-
         check_writable([options.save.parent])
     if options.show:
         ratios = speed.read(options.show)

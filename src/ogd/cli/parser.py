@@ -3,10 +3,10 @@
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ogd.cli import arguments, commands
+from ogd.cli import arguments, commands, completion
 from ogd.cli.arguments import add_plugin
 from ogd.plugins import load_plugin
 from ogd.terminal import visible
@@ -26,7 +26,7 @@ COMMANDS = [
         "report",
         arguments.add_report,
         commands.report,
-        "draw one page of all tables and figures that a folder of records answers, and a file of each",
+        "draw every table and figure that a folder of records has results for: one page, and a file of each",
     ),
     (
         "verify",
@@ -47,9 +47,12 @@ COMMANDS = [
         commands.show_list,
         "list benchmarks, methods, models, initial weights, data sets, tables and figures",
     ),
+    ("data", arguments.add_data, commands.fetch_data, "fetch a data set into a folder, and check it by its digest"),
     ("bench", arguments.add_bench, commands.bench, "measure this machine's speed: ratios taken side by side"),
 ]
 RESUMABLE = ("run", "reproduce", "tune")
+LIBRARY = ("list",)  # commands that need no package of the laboratory
+SHELLS = ("bash", "zsh", "fish")
 
 
 class Parser(argparse.ArgumentParser):
@@ -91,12 +94,20 @@ def parser() -> Parser:
     about = "Orthogonal Gradient Descent: learn new tasks without forgetting the old ones."
     top = Parser(prog="ogd", description=about, formatter_class=Help)
     top.add_argument("--version", action="version", version=f"ogd {__version__}")
-    top.set_defaults(command=lambda _: top.print_help(), resumes=False)
+    top.set_defaults(command=lambda _: top.print_help(), resumes=False, needs_laboratory=False)
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND")
     for name, add, command, summary in COMMANDS:
         sub = subparsers.add_parser(
             name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=Help
         )
-        sub.set_defaults(command=command, resumes=name in RESUMABLE)
+        sub.set_defaults(command=command, resumes=name in RESUMABLE, needs_laboratory=name not in LIBRARY)
         add(sub)
+    _add_completion(subparsers.add_parser, top)
     return top
+
+
+def _add_completion(add: Callable[..., argparse.ArgumentParser], top: Parser) -> None:
+    summary = "print a script with which your shell completes commands, options and names"
+    sub = add("completion", help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=Help)
+    sub.add_argument("shell", choices=SHELLS, help="for bash: `source <(ogd completion bash)` in ~/.bashrc")
+    sub.set_defaults(command=lambda options: print(completion.script(options.shell, top), end=""))

@@ -1,5 +1,6 @@
-"""Files → arrays. Nothing is ever downloaded."""
+"""Files → arrays. Only `fetch` ever downloads anything."""
 
 from ogd.data.dataset import Dataset, load, mapped, validation
+from ogd.data.fetching import SOURCES, fetch
 
-__all__ = ["Dataset", "load", "mapped", "validation"]
+__all__ = ["SOURCES", "Dataset", "fetch", "load", "mapped", "validation"]

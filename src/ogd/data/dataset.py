@@ -28,7 +28,10 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Labelled images: `train_images` (n, height, width) and `train_labels` (n,), and the same for the test."""
+    """Labelled images: `train_images` (n, height, width) and `train_labels` (n,), and the same for the test.
+
+    Colour images are (n, channels, height, width).
+    """
 
     name: str
     sha256: str  # of the four decompressed files' digests; tells data sets apart
@@ -124,18 +127,18 @@ def _digest(digests: Iterable[str]) -> str:
 
 def _read_folder(name: str, folder: Path, checksums: dict[str, str]) -> Dataset:
     arrays, digests = [], []
-    for part, content, rank in [
-        ("train", "images", 3),
-        ("train", "labels", 1),
-        ("t10k", "images", 3),
-        ("t10k", "labels", 1),
+    for part, content, ranks in [
+        ("train", "images", (3, 4)),
+        ("train", "labels", (1,)),
+        ("t10k", "images", (3, 4)),
+        ("t10k", "labels", (1,)),
     ]:
         path = _find(folder, part, content)
         raw = idx.read(path)
         digests.append(hashlib.sha256(raw).hexdigest())
         if checksums and digests[-1] != checksums[path.name]:
             raise ValueError(f"data: {path} is damaged: its SHA-256 is not MNIST's; install the package again")
-        arrays.append(idx.parse(raw, path, rank))
+        arrays.append(idx.parse(raw, path, *ranks))
     dataset = Dataset(name, _digest(digests), *arrays)
     _check(dataset, folder)
     return dataset

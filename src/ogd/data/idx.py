@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 UNSIGNED_BYTE = 0x08
 MOST = 2**32  # bytes: four times the largest data set in use, 60,000 images of 128 × 128
+LARGE, RATIO = 2**28, 100  # bytes beyond which a file may not decompress to more than 100 times its own
 
 
 def read(path: Path) -> bytes:
@@ -20,19 +21,23 @@ def read(path: Path) -> bytes:
     what it promises, by which a file that is too long is known.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        zipped, size = path.suffix == ".gz", path.stat().st_size
+        most = min(MOST, max(LARGE, RATIO * size)) if zipped else MOST
+        with gzip.open(path) if zipped else path.open("rb") as file:
             header = file.read(4)
             sizes = file.read(4 * header[3]) if len(header) == 4 else b""
             promised = math.prod(struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4]))
-            if promised > MOST:
-                raise ValueError(f"data: {path} promises {promised:,} bytes; the most that is read is {MOST:,}")
-            return header + sizes + file.read(promised + 1)
+            if promised > most:
+                raise ValueError(f"data: {path} promises more than {most:,} bytes, the most that is read of it")
+            file.seek(0)
+            whole = len(header) + len(sizes) + promised
+            return file.read((whole if zipped else min(whole, size)) + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"data: {path} cannot be read: {error}") from error
 
 
-def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np.uint8]:
-    """Return the array in `content`; `path` is for the messages, `rank` the number of axes it must have."""
+def parse(content: bytes, path: Path, *ranks: int) -> npt.NDArray[np.uint8]:
+    """Return the array in `content`; `path` is for the messages, `ranks` the numbers of axes it may have."""
     if len(content) < 4:
         raise ValueError(f"data: {path} is not an IDX file: it has {len(content)} bytes, too few for a header")
     zeros, kind, axes = struct.unpack(">HBB", content[:4])
@@ -40,8 +45,8 @@ def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np
         raise ValueError(
             f"data: {path} has the magic number 0x{content[:4].hex()}; unsigned bytes in IDX start with 0x000008"
         )
-    if rank is not None and axes != rank:
-        raise ValueError(f"data: {path} holds an array of {axes} axes where {rank} is expected")
+    if ranks and axes not in ranks:
+        raise ValueError(f"data: {path} holds an array of {axes} axes where {' or '.join(map(str, ranks))} is expected")
     start = 4 + 4 * axes
     if len(content) < start:
         raise ValueError(f"data: {path} is truncated: it ends inside its header")
@@ -51,3 +56,14 @@ def parse(content: bytes, path: Path, rank: int | None = None) -> npt.NDArray[np
         problem, has = ("is truncated", f"{found:,}") if found < expected else ("is too long", "more")
         raise ValueError(f"data: {path} {problem}: its header promises {expected:,} bytes, it has {has}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def written(array: npt.NDArray[np.uint8]) -> bytes:
+    """Return the IDX file of an array of bytes.
+
+    Examples:
+        >>> parse(written(np.array([[1, 2]], np.uint8)), Path("two"), 2)
+        array([[1, 2]], dtype=uint8)
+    """
+    header = struct.pack(f">HBB{array.ndim}I", 0, UNSIGNED_BYTE, array.ndim, *array.shape)
+    return header + np.ascontiguousarray(array, np.uint8).tobytes()

@@ -71,7 +71,7 @@ A = _board(
     },
     {
         "Adam alone": ("sgd", [{}]),
-        "EWC": ("ewc", [{"ewc_lambda": 30.0}]),
+        "EWC": ("ewc", [{"ewc_lambda": 10.0}]),
         "A-GEM": ("agem", [{"per_task": 200, "reference_batch": 128}]),
         "ER": ("er", [{"per_task": 200, "replay_batch": 32}]),
         "DER++": ("der", [{"per_task": 200, "replay_batch": 32, "alpha": 2.0}]),

@@ -8,10 +8,11 @@ moment leaves no half-sent data behind, and its workers leave (`ogd.worker`).
 import os
 import pickle
 import selectors
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +79,14 @@ class _Worker:
     def __init__(self, folder: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.folder, self.path = folder, Path()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ogd.worker", str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=environment,
-        )
+        with _without_ctrl_c():
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "ogd.worker", str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                env=environment,
+            )
         assert self.process.stdout is not None
         self.output = self.process.stdout
 
@@ -121,3 +123,16 @@ class _Worker:
     def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.communicate()
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Inside, start processes that never see Ctrl-C, not even while they start; for us it comes afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

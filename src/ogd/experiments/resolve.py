@@ -50,7 +50,7 @@ def resolve(
     schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, seed, curve_every)
     settings, options = _shared_out(benchmark, method, own)
     check_tasks(tasks, settings)
-    return Request(
+    request = Request(
         benchmark=benchmark,
         method=method,
         hidden=resolve_hidden(model, hidden),
@@ -63,6 +63,19 @@ def resolve(
         **_placed(benchmark, rules_of(benchmark).resolve(tasks, dataset, settings)),
         **{**asdict(schedule), "lr": float(lr), "momentum": float(momentum)},
     )
+    check_room(request, max(dataset.classes) + 1)
+    return request
+
+
+def check_room(request: Request, classes: int) -> None:
+    """Raise a ValueError if a method may keep less than it must: an example per task, or all logits of one example."""
+    in_total, per_task = (int(request.options.get(name, 0)) for name in ("in_total", "per_task"))
+    if 0 < in_total < request.tasks:
+        raise ValueError(f"in_total: must be at least {request.tasks}, an example per task, not {in_total}")
+    if request.partition is not None and request.heads == "multi":
+        classes = max(map(len, request.partition))
+    if request.options.get("outputs") == "all" and per_task < classes:
+        raise ValueError(f"per_task: must be at least {classes}, the logits of one example, not {per_task}")
 
 
 def check_tasks(tasks: int | None, settings: Mapping[str, Any]) -> None:

@@ -2,15 +2,14 @@
 
 import math
 import re
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
-from ogd import catalogue, files, records
+from ogd import catalogue, files, records, temporary
 from ogd.benchmarks.rules import rules_of
 from ogd.checks import check_whole
 from ogd.data import Dataset
@@ -42,6 +41,7 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, back
     for request, n in wanted:
         most[request.key] = (request, max(n, most.get(request.key, (request, 0))[1]))
     files.sweep(out)
+    temporary.sweep()
     for request, _ in most.values():
         records.recover(out, request)
     firsts, units = plan.plan(list(most.values()), dataset, out)
@@ -68,7 +68,7 @@ def _record(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, out
     """Train the units and write their records; return a line for each that failed."""
     if _READING.get():
         raise ValueError(f"{out} does not hold all runs: {units[0].name} lacks {units[0].runs}")
-    check_writable({records.folder_of(unit.request, out) for unit in (*firsts, *units)})
+    files.check_writable({records.folder_of(unit.request, out) for unit in (*firsts, *units)})
     from ogd.experiments.dispatch import dispatch  # imports torch, which showing what is recorded does not need
 
     first_of = {unit.first_key: unit for unit in firsts}
@@ -111,7 +111,7 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
     check_whole(1, runs=runs)
     if runs > MOST:
         raise ValueError(f"runs: must be at most {MOST:,}, not {runs:,}")
-    pixels = dataset.train_images.shape[1:]
+    pixels = dataset.train_images.shape[-2:]
     for request in requests:
         least = catalogue.LEAST_PIXELS[request.model]
         if min(pixels) < least:
@@ -130,14 +130,3 @@ def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
                 f"curve_every: must be at least {least:,} for {steps:,} steps and {request.tasks} tasks, not "
                 f"{request.curve_every:,}: a curve has at most {MOST_POINTS:,} numbers"
             )
-
-
-def check_writable(folders: Iterable[Path]) -> None:
-    """Make the folders, or raise a ValueError if one cannot be written to."""
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(bytes(1 << 16))  # so that a full disk is found out
-        except OSError as error:
-            raise ValueError(f"out: cannot write to {folder}: {error.strerror or error}") from error

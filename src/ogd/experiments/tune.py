@@ -21,7 +21,7 @@ def tune(request: Request, option: str, grid: Sequence[float], runs: int, held_o
     """Return the validation accuracy, averaged over the tasks after the last, of every value and at least so many runs.
 
     `held_out` is what `ogd.data.validation` returns: a sixth of the training examples to judge by, no test example. The
-    record is written after every run. Runs that it has are not trained again, and what was killed goes on from its
+    record is written after every run. Runs that it has are not trained again, and what was interrupted resumes from its
     checkpoints.
     """
     empty = Tuning(request, [float(value) for value in grid], [], option)

@@ -1,4 +1,4 @@
-"""What is remembered and how it protects: the heart of ogd. Of ours it imports only `ogd.files` and `ogd.checks`."""
+"""What is remembered and how it protects: the heart of ogd. It imports nothing of the laboratory."""
 
 from ogd.memory.algebra.blocks import Block, Convolved, Dense, Factored
 from ogd.memory.algebra.sparse import Sparse

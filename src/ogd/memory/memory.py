@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Generator, Tensor, nn
 
+from ogd.json_files import brief
 from ogd.memory import state
 from ogd.memory.algebra.projector import DIRECT, projector_of
 from ogd.memory.algebra.rows import within, without
@@ -47,9 +48,9 @@ from ogd.memory.ranks.shared import sharded_store, whole_store
 class Memory(Keeping):
     """Gradients of a model's outputs on finished tasks, and the protection of those outputs from training.
 
-    Empty at first: it protects nothing until a task is remembered. From then on each step of a protected
-    optimizer moves the weights only where, to first order, no remembered output changes. In bfloat16 that
-    holds only to its rounding of the weights after each step, a hundredth or more of the way they move.
+    A new memory is empty and protects nothing until you remember a task. From then on each step of a protected
+    optimizer moves the weights only where, to first order, no remembered output changes. In bfloat16 this
+    holds only up to the rounding of the weights after each step, a hundredth or more of the way they move.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -82,7 +83,7 @@ class Memory(Keeping):
             running statistics) stay as they are, and such layers use them in training too; "move" lets them move,
             and remembered outputs drift with them.
         sharded: with several ranks of torch.distributed, keep on each only its share of the stored gradients.
-        distributed: whether the ranks share one memory; False: each has its own, for a model of its own.
+        distributed: whether the ranks share one memory. False: each rank has its own memory, for its own model.
         dtype: how gradients are stored; None: as the parameters are. torch.bfloat16 takes half the bytes, and its
             rounding leaves a little of each update's effect (docs/sizes.md).
         keep: "gradients": the paper's. "examples": the examples themselves with the model's outputs, to be rehearsed
@@ -184,16 +185,16 @@ class Memory(Keeping):
         """Store the gradients of a finished task at the model's present weights.
 
         Gradients are taken in evaluation mode: batch statistics of training mode would couple the examples.
-        The model's modes, buffers, gradients and hooks and the random state are as before afterwards.
+        Afterwards the model's modes, buffers, gradients and hooks and the random state are as they were.
         With several ranks of torch.distributed all must call it, each with its part of the data or all with the same.
 
         Args:
             data: a DataLoader, a Dataset or tensors. A batch is a pair (x, y), where x may be a tuple, list or dict of
                 tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict with the key "labels".
             per_task: how many examples of this task are remembered, in place of the memory's own number; None for all.
-            choose: how they are drawn. "uniform": each is as likely. "balanced": as equal numbers of each label as can
-                be; all of the data is read for it. "uncertain": the more uncertain the model is of an example, the
-                likelier; of 20 times as many examples the outputs are computed for it.
+            choose: how they are drawn. "uniform": every example is equally likely. "balanced": equal numbers of each
+                label as far as possible; this reads all of the data. "uncertain": the less certain the model is of an
+                example, the more likely it is drawn; this computes the outputs of 20 times as many examples.
             classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
                 and for "true" the labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
@@ -346,7 +347,7 @@ class Memory(Keeping):
             memory.load_state_dict(stored)
         except ValueError as error:
             kind = BudgetExceeded if isinstance(error, BudgetExceeded) else ValueError
-            raise kind(f"{os.fspath(path)}: {error}") from error
+            raise kind(f"{os.fspath(path)}: {brief(error)}") from error
         return memory
 
     def __getstate__(self) -> dict[str, Any]:

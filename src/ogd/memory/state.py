@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ogd import tensor_files
 from ogd.checks import is_whole
+from ogd.json_files import brief
 from ogd.memory.algebra.store import Piece, Store
 from ogd.memory.budget import Budget
 from ogd.memory.model.names import bare
@@ -139,7 +140,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         document, tensors = tensor_files.read(Path(path), FORMAT)
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise ValueError(f"{name}: {brief(error)}") from error
     del document[tensor_files.DIGEST]  # those of version 0.1 have none
     return {**document, "tensors": tensors}
 

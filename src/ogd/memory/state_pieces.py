@@ -10,6 +10,7 @@ from ogd.checks import is_whole
 from ogd.memory.algebra.blocks import Block, Convolved, Dense, Factored
 from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.store import Piece
+from ogd.tensor_files import is_finite
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -68,7 +69,7 @@ def piece_of(
     for tensor, shape in wanted:
         if not fits or tensor.shape != shape:
             raise ValueError(f"{where}: a tensor of shape {tuple(tensor.shape)} where {shape} belongs")
-        if tensor.dtype not in DTYPES or not tensor.isfinite().all():
+        if tensor.dtype not in DTYPES or not is_finite(tensor):
             raise ValueError(f"{where}: holds values that are not finite floating-point numbers")
     p = params[names[0]]
     return Piece(names, block.to(p.device, wanted[0][0].dtype), start)

@@ -18,9 +18,9 @@ class Method:
         g = transform(∂L/∂w)               L the loss on a batch drawn from examples(tasks seen)
         w ← w − η (g + ∂penalty/∂w)        or what the optimizer makes of that gradient
 
-    `begin` is called before the first task, `end_task` once a task is learned. During the first task every method must
-    do what SGD does: it is trained once for all. What a method keeps may depend on nothing but the weights that tasks
-    ended with and on draws from (seed, run, purpose), so that a killed training is taken up again by calling
+    `begin` is called before the first task, `end_task` when a task has been learned. During the first task every method
+    must do what SGD does: it is trained once for all. What a method keeps may depend on nothing but the weights that
+    tasks ended with and on draws from (seed, run, purpose), so that an interrupted training can resume by calling
     `end_task` with each of them.
 
     Examples:

@@ -1,4 +1,4 @@
-"""How a stack moves: optimizers of `torch.optim` for R runs at once, equal to the originals but for rounding."""
+"""How a stack moves: optimizers of `torch.optim` for R runs at once, equal to the originals apart from rounding."""
 
 from ogd.models.stack import Stack
 from ogd.optimizers.adam import Adam

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Quadratic:
-    """The penalty, one H and one b a parameter (R, …)."""
+    """The penalty, one H and one b (R, …) per parameter."""
 
     def __init__(self, H: Sequence[Tensor], b: Sequence[Tensor]) -> None:
         self.H, self.b = list(H), list(b)

@@ -1,4 +1,4 @@
-"""What is asked of a run: everything its result depends on, but for the run's own number."""
+"""What is asked of a run: everything its result depends on, except the run's own number."""
 
 import hashlib
 import json

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from ogd import json_files
 from ogd.json_files import BadFile, Wrong
+from ogd.terminal import visible
 from ogd.version import __version__
 
 SCHEMA = 1
@@ -36,11 +37,11 @@ def read(path: Path, kind: str, convert: Callable[[Any], T]) -> T:
     except BadFile as error:
         raise BadFile(path, f"{error}; {REMEDY}", error.field) from error
     except Newer as error:
-        message = f"{path} has {error}, which this ogd ({__version__}) does not know; ogd {_writer(value)} wrote it: "
-        raise BadFile(path, message + error.remedy) from error
+        what = f"{path} has {json_files.brief(error)}, which this ogd ({__version__}) does not know"
+        raise BadFile(path, f"{what}; ogd {_writer(value)} wrote it: {error.remedy}") from error
     except (ValueError, TypeError, KeyError) as error:
         field = error.field if isinstance(error, Wrong) else ""
-        raise BadFile(path, f"{path} is not a usable {kind}: {error}; {REMEDY}", field) from error
+        raise BadFile(path, f"{path} is not a usable {kind}: {json_files.brief(error)}; {REMEDY}", field) from error
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def check_schema(value: Any) -> None:
 
 
 def check_fields(value: Any, cls: type, what: str, more: Iterable[str] = ()) -> None:
-    """Raise a ValueError unless an object has the fields of a dataclass, but for those that have a default.
+    """Raise a ValueError unless an object has the fields of a dataclass, except those that have a default.
 
     `more` names fields that it may have besides.
     """
@@ -104,4 +105,4 @@ def _writer(value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else value
     environment = first.get("environment") if isinstance(first, dict) else None
     written = environment.get("ogd") if isinstance(environment, dict) else None
-    return written if isinstance(written, str) and len(written) < 40 else "of an unknown version"
+    return visible(written) if isinstance(written, str) and len(written) < 40 else "of an unknown version"

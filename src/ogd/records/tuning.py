@@ -74,5 +74,7 @@ def from_json(value: Any) -> Tuning:
     if not grid:
         raise json_files.Wrong("grid", "must have a value")
     rows = json_files.items(value["scores"], "scores")
+    if not rows:
+        raise json_files.Wrong("scores", "must have a row")
     scores = [schema.fractions(row, f"scores[{run}]", len(grid)) for run, row in enumerate(rows)]
     return Tuning(request, grid, scores, option)

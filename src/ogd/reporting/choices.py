@@ -47,7 +47,7 @@ CHOICES = (
     ),
     (
         "runs",
-        "the paper's, 5 for five tasks and 10 for two or three, but for Figures 3 and 5 (3)",
+        "the paper's, 5 for five tasks and 10 for two or three, except for Figures 3 and 5 (3)",
     ),
     ("±", "sample standard deviation over runs"),
 )

@@ -18,13 +18,12 @@ def collect(folder: Path) -> list[Found]:
         raise ValueError(
             f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"
         )
-    found = found_in(folder)
-    if not any(one.share for one in found):
+    if not any(folder.glob("*/run-*.json")) and not any(folder.glob("*/unit-*.json")):
         raise ValueError(
-            f"dir: {str(folder)!r} holds no records of the tables and figures that `ogd list` names; "
-            f"`ogd reproduce all --quick --out {folder}` makes some"
+            f"dir: {str(folder)!r} holds no records; `ogd run --out {folder}` makes some, and "
+            f"`ogd reproduce all --quick --out {folder}` those of the paper's tables and figures"
         )
-    return found
+    return found_in(folder)
 
 
 def found_in(folder: Path) -> list[Found]:

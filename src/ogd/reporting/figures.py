@@ -1,30 +1,32 @@
 """The figures, by kind of drawing: curves as in the paper's Figure 2, bars as in 3, panels as in 4, lines as in 5."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ogd.benchmarks.rules import task_names
 from ogd.catalogue import METHODS
-from ogd.experiments.experiment import Drawing, Row
+from ogd.experiments.experiment import Drawing
 from ogd.records import RunRecord
 from ogd.reporting.cells import Line
 from ogd.reporting.compare import Comparison
-from ogd.reporting.style import INK, MUTED, canvas, grid, legend, settle, styled
+from ogd.reporting.style import INK, MUTED, PART, canvas, grid, legend, settle, styled
 
 Array = npt.NDArray[np.float64]
+RINGS = "chosen on validation data"
 MEASURES = {"final": "accuracy (%)", "first": "accuracy on task 1 (%)", "average": "average over the tasks (%)"}
 
 
 def draw(comparison: Comparison) -> Figure:
     """Return the figure of an experiment that has a drawing."""
     with styled():
-        return settle(FIGURES[_drawing(comparison).kind](comparison))
+        return settle(FIGURES[drawing(comparison).kind](comparison))
 
 
 def curves(comparison: Comparison) -> Figure:
@@ -38,7 +40,7 @@ def curves(comparison: Comparison) -> Figure:
         runs = [record for record in answer.runs[0] if record.curve is not None]
         if not runs:
             continue
-        x, values = _curves(runs)
+        x, values = over_time(runs)
         for task, axes in enumerate(panels):
             y = _band(axes, x, values[:, :, task], line, 2 * number)
             settled = y[x >= (task + 0.5) * length]  # the rise from chance is cut off, as in the paper
@@ -53,20 +55,20 @@ def curves(comparison: Comparison) -> Figure:
         panels[0].text(
             (task + 0.5) * length, 1.02, f"training on task {task + 1}", transform=above, ha="center", color=MUTED
         )
-    panels[-1].set_xlabel(_drawing(comparison).axis or "epochs")
+    panels[-1].set_xlabel(drawing(comparison).axis or "epochs")
     legend(figure, comparison.lines)
     return figure
 
 
 def bars(comparison: Comparison) -> Figure:
     """Draw a group of bars per column; over a setting each stands where its value is, so that the axis is true."""
-    where, names = _places(comparison)
+    where, names = places(comparison)
     gap = float(np.diff(np.sort(where)).min(initial=math.inf)) if len(where) > 1 else 1.0
     figure = canvas(10, 4)
     axes = figure.subplots()
     _bars(axes, comparison, where, 0.8 * gap)
     axes.set_xticks(where, names)
-    axes.set(xlabel=_drawing(comparison).axis, ylabel=MEASURES[comparison.experiment.value])
+    axes.set(xlabel=drawing(comparison).axis, ylabel=MEASURES[comparison.experiment.value])
     axes.set_xlim(where.min() - 0.6 * gap, where.max() + 0.6 * gap)
     legend(figure, comparison.lines, filled=True)
     return figure
@@ -85,50 +87,47 @@ def panels(comparison: Comparison) -> Figure:
             axes.tick_params(left=False)
             axes.spines["left"].set_visible(False)
     plots[0].set_ylabel(MEASURES[comparison.experiment.value])
-    figure.supxlabel(_drawing(comparison).axis, fontsize="medium")
+    figure.supxlabel(drawing(comparison).axis, fontsize="medium")
     legend(figure, comparison.lines, filled=True)
     return figure
 
 
 def lines(comparison: Comparison) -> Figure:
     """Draw a line per row; over an option that was tuned a ring is round the value that validation data chose."""
-    where, names = _places(comparison)
+    where, names = places(comparison)
     figure = canvas(6.5, 3.8)
     axes = figure.subplots()
-    rings = []
-    for line, row in zip(comparison.lines, comparison.experiment.rows, strict=True):
+    for line in comparison.lines:
         _points(axes, where, line)
-        chosen = _chosen(row, _drawing(comparison).over)
-        rings += [(x, e.mean) for x, e in zip(where, line.entries, strict=True) if x == chosen and e.runs]
-    ring = Line2D([], [], ls="none", marker="o", ms=9, mfc="none", mec=INK, label="chosen on validation data")
-    for x, y in rings:
+    ring = Line2D([], [], ls="none", marker="o", ms=9, mfc="none", mec=INK, label=RINGS)
+    for x, y in rings(comparison):
         axes.plot([x], [y], "o", ms=11, mfc="none", mec=INK, mew=0.9)
-    if _drawing(comparison).log:
+    if drawing(comparison).log:
         axes.set_xscale("log")
     axes.set_xticks(where, names)
     axes.set_xticks([], minor=True)
-    axes.set(xlabel=_drawing(comparison).axis, ylabel=MEASURES[comparison.experiment.value])
+    axes.set(xlabel=drawing(comparison).axis, ylabel=MEASURES[comparison.experiment.value])
     grid(axes)
-    legend(figure, comparison.lines, *([ring] if rings else []))
+    legend(figure, comparison.lines, *([ring] if rings(comparison) else []))
     return figure
 
 
 FIGURES: dict[str, Callable[[Comparison], Figure]] = {"bars": bars, "curves": curves, "lines": lines, "panels": panels}
 
 
-def _drawing(comparison: Comparison) -> Drawing:
-    drawing = comparison.experiment.drawing
-    if drawing is None:
+def drawing(comparison: Comparison) -> Drawing:
+    found = comparison.experiment.drawing
+    if found is None:
         raise ValueError(f"{comparison.experiment.name} is a table: it has no drawing")
-    return drawing
+    return found
 
 
-def _places(comparison: Comparison) -> tuple[Array, list[str]]:
+def places(comparison: Comparison) -> tuple[Array, list[str]]:
     """Return where the columns stand on the x axis, and what is written there."""
-    drawing = _drawing(comparison)
-    if not drawing.over:
+    over = drawing(comparison)
+    if not over.over:
         return np.arange(len(comparison.columns), dtype=np.float64), list(comparison.columns)
-    where = [drawing.where(setting) for setting in comparison.experiment.rows[0].settings]
+    where = [over.where(setting) for setting in comparison.experiment.rows[0].settings]
     return np.array(where), [f"{value:g}" for value in where]
 
 
@@ -141,13 +140,19 @@ def _heading(comparison: Comparison, column: int) -> str:
     return " / ".join(classes) + ("" if name == "/".join(classes) else f" ({name})")
 
 
-def _chosen(row: Row, over: str) -> float | None:
-    """Return what `ogd tune` chose for a row, where `over` is an option of its method that was tuned."""
-    tuned = {option.name: dict(option.tuned) for option in METHODS[row.method].options}
-    return tuned.get(over, {}).get(row.settings[0]["benchmark"])
+def rings(comparison: Comparison) -> list[tuple[float, float]]:
+    """Return where lines over a tuned option of their method pass the value that `ogd tune` chose."""
+    found = []
+    for line, row in zip(comparison.lines, comparison.experiment.rows, strict=True):
+        tuned = {option.name: dict(option.tuned) for option in METHODS[row.method].options}
+        chosen = tuned.get(drawing(comparison).over, {}).get(row.settings[0]["benchmark"])
+        found += [
+            (x, e.mean) for x, e in zip(places(comparison)[0], line.entries, strict=True) if x == chosen and e.runs
+        ]
+    return found
 
 
-def _curves(runs: list[RunRecord]) -> tuple[Array, Array]:
+def over_time(runs: list[RunRecord]) -> tuple[Array, Array]:
     """Return the epochs and the percentages (runs, points, tasks), NaN before a task began."""
     first = runs[0]
     assert first.curve is not None
@@ -161,10 +166,11 @@ def _band(axes: Axes, x: Array, values: Array, line: Line, offset: int) -> Array
     """Draw the mean of (runs, points) with a band of ± one standard deviation, and return it."""
     look, mean = line.look, values.mean(0)
     axes.plot(x, mean, color=look.colour, ls=look.dashes, lw=1.2, zorder=3 + line.subject, marker=look.marker, ms=3.5,
-              markevery=(offset, 10))  # fmt: skip
+              markevery=(offset, 10), gid=f"{PART}{line.method}")  # fmt: skip
     if len(values) > 1:
         spread = values.std(0, ddof=1)
-        axes.fill_between(x, mean - spread, mean + spread, color=look.colour, alpha=0.18, lw=0, zorder=2)
+        axes.fill_between(x, mean - spread, mean + spread, color=look.colour, alpha=0.18, lw=0, zorder=2,
+                          gid=f"{PART}{line.method}")  # fmt: skip
     return np.asarray(mean)
 
 
@@ -177,8 +183,9 @@ def _bars(axes: Axes, comparison: Comparison, where: Array, width: float, first:
         means = np.array([entry.mean for entry in entries])
         errors = np.nan_to_num([entry.std for entry in entries])
         there = ~np.isnan(means)
-        axes.bar(x[there], means[there], 0.92 * each, color=line.look.colour, lw=0)
-        axes.errorbar(x[there], means[there], errors[there], fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
+        bars = axes.bar(x[there], means[there], 0.92 * each, color=line.look.colour, lw=0)
+        ends = axes.errorbar(x[there], means[there], errors[there], fmt="none", ecolor=INK, elinewidth=0.8, capsize=1.5)
+        _mark([*bars, *ends.get_children()], line)
     axes.set_ylim(_floor(comparison), 100)
     grid(axes)
 
@@ -194,7 +201,14 @@ def _points(axes: Axes, where: Array, line: Line) -> None:
     means = [entry.mean for entry in line.entries]
     errors = np.nan_to_num([entry.std for entry in line.entries])
     look = line.look
-    axes.errorbar(
+    drawn = axes.errorbar(
         where, means, errors, elinewidth=0.9, zorder=3 + line.subject, color=look.colour, ls=look.dashes,
         marker=look.marker,
     )  # fmt: skip
+    _mark(drawn.get_children(), line)
+
+
+def _mark(drawn: Iterable[Artist], line: Line) -> None:
+    """Say whose this is, so that the page can hide it."""
+    for artist in drawn:
+        artist.set_gid(f"{PART}{line.method}")

@@ -52,18 +52,28 @@ def setting(request: Request) -> str:
         >>> setting(resolve("rotated", "ogd", load(), angles=(0, 30), per_task=20, init="glorot"))
         'rotated 0° 30°, init glorot, per_task 20'
     """
+    return ", ".join(filter(None, [tasks_of(request), unusual(request)]))
+
+
+def tasks_of(request: Request) -> str:
+    """Name a request's benchmark and its tasks: `rotated 0° 30°`."""
     tasks = f"{request.tasks} tasks"
     if request.angles is not None or request.partition is not None:
         tasks = ("/" if request.partition else " ").join(task_names(request))
+    return f"{request.benchmark} {tasks}"
+
+
+def unusual(request: Request) -> str:
+    """Say what differs from the defaults: `init glorot, per_task 20`."""
     usual = {field.name: field.default for field in (*fields(Request), *fields(Schedule))}
     usual |= {"hidden": HIDDEN[request.model], "heads": "multi"}
     said = {name: value for name, value in asdict(request).items() if name not in NAMED and value is not None}
     said |= request.settings
     options = {option.name: option.default for option in METHODS[request.method].options}
-    unusual = [(name, value) for name, value in said.items() if value != usual.get(name, MISSING)]
-    unusual += [(name, value) for name, value in request.options.items() if value != options.get(name)]
-    data = [] if request.data == "mnist" else [f"data {request.data}"]
-    return ", ".join([f"{request.benchmark} {tasks}", *data, *(f"{name} {_told(value)}" for name, value in unusual)])
+    others: list[tuple[str, object]] = [("data", request.data)] if request.data != "mnist" else []
+    others += [(name, value) for name, value in said.items() if value != usual.get(name, MISSING)]
+    others += [(name, value) for name, value in request.options.items() if value != options.get(name)]
+    return ", ".join(f"{name} {_told(value)}" for name, value in others)
 
 
 def _asked() -> dict[str, list[str]]:

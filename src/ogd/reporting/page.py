@@ -2,8 +2,11 @@
 
 import re
 import shlex
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,9 +19,13 @@ from ogd.reporting.cells import Entry, Line, Tally
 from ogd.reporting.choices import CHOICES
 from ogd.reporting.compare import Comparison
 from ogd.reporting.judge import EXCEPTIONS, MARKS, RULE
-from ogd.reporting.style import INK
+from ogd.reporting.opening import facts, opening
+from ogd.reporting.own import Others
+from ogd.reporting.swatches import css_colour, swatches
 from ogd.terminal import visible
 from ogd.version import __version__
+
+OPENING = "opening"  # its picture, among those of figures and heat maps
 
 
 @dataclass(frozen=True)
@@ -34,33 +41,47 @@ class Score:
         return self.subject.entries[-1] if self.subject else None
 
 
-def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Path) -> str:
+def page(
+    comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Path, others: Others | None = None
+) -> str:
     """Return the page; `drawn` has the inline SVG of every figure and heat map by name."""
     loader = PackageLoader("ogd", "reporting")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(code=_code, colour=_colour, minus=_minus, clock=clock)
+    environment.filters.update(code=_code, colour=css_colour, minus=_minus, clock=clock)
+    comparisons, others = in_order(comparisons), others or Others()
     there = [comparison for comparison in comparisons if comparison.found.share]
     records = [record for comparison in there for record in comparison.found.records()]
+    records += [record for own in others.settings for record in own.records]
     counted = scores(comparisons)
-    quickly = all(comparison.experiment.profile.startswith("quick") for comparison in there)
+    total = Tally(tuple(cell for score in counted for cell in score.tally.cells))
+    begins = opening(there, others.settings)
+    quickly = bool(there) and all(comparison.experiment.profile.startswith("quick") for comparison in there)
+    script = files("ogd.reporting").joinpath("page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html").render(
+        script=Markup(script),
+        script_hash=b64encode(sha256(script.encode()).digest()).decode(),
+        opening=begins,
+        facts=facts(total, begins),
+        picture=OPENING,
+        others=others,
         tables=[c for c in there if c.experiment.kind == "table"],
         figures=[c for c in there if c.experiment.kind == "figure"],
-        heatmaps=[c for c in there if f"{c.experiment.name}-heatmap" in drawn],
         absent=[c for c in comparisons if not c.found.share],
         there=there,
         drawn={name: Markup(svg) for name, svg in drawn.items()},
         scores=counted,
-        total=Tally(tuple(cell for score in counted for cell in score.tally.cells)),
+        total=total,
         subjects=_unique(score.subject.label for score in counted if score.subject),
         notes=_unique(score.comparison.experiment.note for score in counted),
         marks=MARKS,
         rule=f"{RULE} {EXCEPTIONS}",
         choices=CHOICES,
-        methods=_methods(there),
+        methods=_methods(there, others),
         lines=formats.lines,
+        said=said,
+        swatches=swatches,
         ours=formats.ours,
         difference=formats.difference,
         captions=captions,
@@ -74,14 +95,34 @@ def page(comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Pa
     )
 
 
+def in_order(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """Return those that have a number in the paper by it, then the others."""
+
+    def place(comparison: Comparison) -> tuple[bool, int]:
+        number = re.fullmatch(r"(?:Table|Figure) (\d+)", comparison.experiment.where)
+        return number is None, int(number[1]) if number else 0
+
+    return sorted(comparisons, key=place)
+
+
 def scores(comparisons: Sequence[Comparison]) -> list[Score]:
-    """Count the cells of every table that was published."""
+    """Count the cells of every table that was published and of which anything is there."""
     found = []
     for comparison in (one for one in comparisons if one.published):
         averaged = comparison.lines if comparison.experiment.value == "final" else ()
         subject = next((line for line in averaged if line.subject), None)
         found.append(Score(comparison, comparison.tally, subject))
-    return found
+    return found if any(score.comparison.found.share for score in found) else []
+
+
+def said(comparison: Comparison, line: Line, column: int) -> str:
+    """Say in words what a published cell came to."""
+    entry = line.entries[column]
+    heading = f"{line.label}, {comparison.columns[column]} ({comparison.experiment.where})"
+    texts = [heading, f"ours: {formats.ours(entry)}", f"paper: {formats.paper(entry)}"]
+    if entry.mark:
+        texts.append(f"difference: {_minus(formats.difference(entry))}, {entry.mark.words}")
+    return "\n".join(texts)
 
 
 def command(comparison: Comparison, folder: Path, quickly: bool) -> str:
@@ -95,19 +136,15 @@ def shown(folder: Path) -> str:
     return shlex.quote(visible(folder.name if folder.is_absolute() else folder))
 
 
-def _methods(comparisons: Sequence[Comparison]) -> dict[str, Method]:
+def _methods(comparisons: Sequence[Comparison], others: Others) -> dict[str, Method]:
     """Return the methods that are shown, in the catalogue's order."""
     there = {line.method for comparison in comparisons for line in comparison.lines if line.there}
+    there |= {own.request.method for own in others.settings}
     return {name: method for name, method in METHODS.items() if name in there}
 
 
 def _unique(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(filter(None, texts)))
-
-
-def _colour(colour: str) -> str:
-    """Let what is drawn in ink follow the reader's scheme."""
-    return "var(--ink)" if colour == INK else colour
 
 
 def _code(text: str) -> Markup:

@@ -9,8 +9,11 @@ from ogd.records import speed
 from ogd.reporting import figures, formats, heatmaps, style
 from ogd.reporting.collect import collect
 from ogd.reporting.compare import Comparison, compare, with_times
+from ogd.reporting.hover import Spot, spots
 from ogd.reporting.inline import inline
-from ogd.reporting.page import page
+from ogd.reporting.opening import opening, picture
+from ogd.reporting.own import others
+from ogd.reporting.page import OPENING, in_order, page
 
 FORMATS = {
     "md": lambda comparison: formats.table(comparison).markdown() + "\n",
@@ -33,6 +36,10 @@ def write(found: list[Comparison], folder: Path, out: Path) -> Path:
     """Write the report of what was found in `folder` to `out`, and return the page's path. The same records give
     the same bytes."""
     drawn = {}
+    more = others(folder, [comparison.found for comparison in found])
+    begins = opening([comparison for comparison in in_order(found) if comparison.found.share], more.settings)
+    if begins:
+        drawn[OPENING] = _figure(*picture(begins), OPENING, f"Accuracy on task 1. {begins.title}", out)
     for comparison in found:
         if not comparison.found.share:
             continue
@@ -40,17 +47,18 @@ def write(found: list[Comparison], folder: Path, out: Path) -> Path:
         for suffix, form in FORMATS.items():
             write_text(out / "tables" / f"{name}.{suffix}", form(comparison))
         if comparison.experiment.kind == "figure":
-            drawn[name] = _figure(figures.draw(comparison), name, comparison.title, out)
+            figure = figures.draw(comparison)
+            drawn[name] = _figure(figure, spots(figure, comparison), name, comparison.title, out)
         elif comparison.experiment.value == "final":
             name = f"{name}-heatmap"
-            drawn[name] = _figure(heatmaps.draw(comparison.found), name, f"Heat maps. {comparison.title}", out)
+            drawn[name] = _figure(heatmaps.draw(comparison.found), [], name, f"Heat maps. {comparison.title}", out)
     path = out / "index.html"
-    write_text(path, page(found, drawn, folder))
+    write_text(path, page(found, drawn, folder, more))
     return path
 
 
-def _figure(figure: Figure, name: str, label: str, out: Path) -> str:
+def _figure(figure: Figure, areas: list[Spot], name: str, label: str, out: Path) -> str:
     """Write a figure's files and return it for the page."""
     write_text(out / "figures" / f"{name}.svg", style.svg(figure))
     write_bytes(out / "figures" / f"{name}.pdf", style.pdf(figure))
-    return inline(style.svg(figure, text=True), name, label)
+    return inline(figure, name, label, areas)

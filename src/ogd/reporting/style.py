@@ -1,6 +1,7 @@
 """How figures look: each method as the catalogue has it, on a quiet ground; the same bytes twice."""
 
 import io
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
@@ -14,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from ogd.reporting.cells import Line
 
 INK, MUTED = "#1a1a1a", "#757575"  # the page gives these two its own colours
+PART = "of:"  # and a method's name: the gid of what is drawn for it, which the page can hide
 STYLE = {
     "svg.hashsalt": "ogd",
     "pdf.fonttype": 42,  # text stays text
@@ -87,7 +89,7 @@ def svg(figure: Figure, *, text: bool = False) -> str:
     with styled(**{"svg.fonttype": "none" if text else "path"}):
         ground = "none" if text else "white"
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor=ground)
-    return out.getvalue()
+    return out.getvalue() if text else re.sub(rf' id="{PART}[^"]*"', "", out.getvalue())
 
 
 def pdf(figure: Figure) -> bytes:

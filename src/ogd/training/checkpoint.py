@@ -1,4 +1,4 @@
-"""Where a killed training goes on: the weights of every finished task, and weights and optimizer of the last epoch.
+"""Where an interrupted training resumes: weights of every finished task, weights and optimizer of the last epoch.
 
 What a method keeps is not in it. Every draw comes from (seed, run, purpose), so that a method's state is a function of
 the weights its tasks ended with, and calling `end_task` once more with each of them gives it back, bit by bit.
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ogd import tensor_files
 from ogd.checks import is_whole
+from ogd.json_files import brief, items, number, whole
 from ogd.records.metrics import Array
 from ogd.terminal import visible
 from ogd.training.history import History
@@ -68,7 +69,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-            warnings.warn(visible(f"{self.path} cannot be used, starting again: {error}"), stacklevel=2)
+            warnings.warn(visible(f"{self.path} cannot be used, starting again: {brief(error)}"), stacklevel=2)
             return None
         return history
 
@@ -114,11 +115,11 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> History:
         finished=[stored(f"finished/{t}/") for t in range(about["finished"])],
         weights=stored("weights/"),
         optimizer=stored("optimizer/"),
-        epoch=int(about["epoch"]),
+        epoch=whole(about["epoch"], "epoch"),
         accuracy=rows("accuracy"),
-        curve_steps=[int(step) for step in about["curve_steps"]],
+        curve_steps=[whole(step, "curve_steps", 1) for step in items(about["curve_steps"], "curve_steps")],
         curve=rows("curve"),
-        seconds=float(about["seconds"]),
+        seconds=number(about["seconds"], "seconds", 0),
     )
 
 
@@ -129,7 +130,7 @@ def _check(history: History, like: History, tasks: int, finite: bool) -> None:
     for stored, own in zip([*history.finished, *present], [like.weights] * len(history.finished) + wanted, strict=True):
         if {name: (t.shape, t.dtype) for name, t in stored.items()} != {n: (t.shape, t.dtype) for n, t in own.items()}:
             raise ValueError("its weights are of other shapes")
-        if finite and not all(bool(t.isfinite().all()) for t in stored.values()):
+        if finite and not all(tensor_files.is_finite(t) for t in stored.values()):
             raise ValueError("its weights are not finite")
     runs = len(next(iter(like.weights.values())))
     points = [*history.accuracy, *history.curve]
@@ -138,5 +139,5 @@ def _check(history: History, like: History, tasks: int, finite: bool) -> None:
     if not all(bool((np.isnan(p) | ((p >= 0) & (p <= 1))).all()) for p in points):  # NaN: of a task to come
         raise ValueError("its accuracies are not fractions")
     left = tasks - len(history.finished) - bool(history.epoch)
-    if len(history.accuracy) != len(history.finished) + 1 or not history.seconds >= 0 or not left >= 0:
+    if len(history.accuracy) != len(history.finished) + 1 or not left >= 0:
         raise ValueError("its parts contradict one another")

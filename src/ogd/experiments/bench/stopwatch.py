@@ -11,7 +11,7 @@ Contestant = Callable[[], float]  # does its work and returns the seconds that o
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds a unit, one for each round."""
+    """Seconds per unit, one number for each round."""
 
     rounds: dict[str, list[float]]
 

@@ -4,7 +4,7 @@
 
 Of `AMONG` times as many examples, drawn uniformly, some are drawn without replacement with chances in proportion to w:
 those with the largest log w + g, g of Gumbel's distribution (Efraimidis and Spirakis, 2006). The most uncertain ones
-alone would be outliers; docs/choosing-examples.md has the comparison.
+alone would be outliers; docs/choosing.md has the comparison.
 """
 
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def entropies(z: Tensor) -> Tensor:
     """The entropy of each example's classes given its scores (B, …, C); of several positions, their mean.
 
     Examples:
-        >>> entropies(torch.tensor([[0.0, 0.0], [100.0, 0.0]]))
+        >>> entropies(torch.tensor([[0.0, 0.0], [100.0, 0.0]])).round(decimals=4)
         tensor([0.6931, 0.0000])
     """
     H: Tensor = torch.special.entr(z.float().softmax(-1)).sum(-1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 if TYPE_CHECKING:
     from ogd.memory.model.statistics import Statistics
@@ -124,7 +125,7 @@ class Hook:
     def __init__(self, hold: Hold | None = None, moment: str = ""):
         self.hold, self.moment = hold, moment
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_disable_dynamo  # torch.compiler.disable would import the compiler with this module, for seconds
     def __call__(self, module: nn.Module, *args: Any) -> Any:
         hold = self.hold
         if hold is None or hold.module() is not module:

@@ -13,6 +13,7 @@ from ogd.memory.rehearsal.examples import Examples, Lot, Place, Task
 from ogd.memory.rehearsal.loss import check_classes
 from ogd.memory.rehearsal.packed import COLOURS, Packed
 from ogd.memory.state import VERSION, saved_options
+from ogd.tensor_files import is_finite
 
 if TYPE_CHECKING:
     from ogd.memory.rehearsal.memory import ExampleMemory
@@ -103,7 +104,7 @@ def _lot_entry(i: str, lot: Lot, tensors: dict[str, Tensor]) -> dict[str, Any]:
 def _lot(i: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], tasks: Sequence[Task]) -> Lot:
     z, task = tensors.pop(f"{i}.z"), tensors.pop(f"{i}.task")
     n = len(z)
-    if not n or z.dtype not in _DTYPES.values() or not z.is_floating_point() or not z.isfinite().all():
+    if not n or z.dtype not in _DTYPES.values() or not z.is_floating_point() or not is_finite(z):
         raise ValueError(f"lot {i}: its outputs are not finite numbers")
     if task.dtype != torch.long or task.shape != (n,) or not bool(((task >= 0) & (task < len(tasks))).all()):
         raise ValueError(f"lot {i}: its tasks are not {n} numbers below {len(tasks)}")

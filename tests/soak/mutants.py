@@ -1,0 +1,242 @@
+"""Tests that can fail: changes one place of the source at a time and sees whether a test notices.
+
+    python tests/soak/mutants.py --count 100        writes results/mutants.json as it goes; run it again to resume
+    python tests/soak/mutants.py --show             prints that record as Markdown
+
+A mutant is a copy of the package with one comparison, sign, number, condition or statement changed, drawn by a seed. It
+is caught if one of its package's tests fails or takes too long.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ogd import json_files
+from ogd.files import write_text
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = ROOT / "results" / "mutants.json"
+LIMIT = 240  # seconds for the tests of one mutant
+TESTS = {  # the first that fits; a package's fast tests
+    "memory/algebra": "blocks pseudo_inverse convolved memory memory_forgetting gradients",
+    "memory/gradients": "gradients uses output_gradients convolved memory",
+    "memory/inputs": "memory_inputs examples memory_stack",
+    "memory/model": "memory_growth memory_rewired memory_wrappers statistics_lifecycle protect_statistics",
+    "memory/protection": "protect protect_auto protect_lifecycle protect_outside rehearsal rehearsal_loops limits",
+    "memory/rehearsal": "rehearsal examples examples_state examples_projected stream rehearsal_loops",
+    "memory": "memory memory_state memory_errors memory_forgetting shares examples_state limits memory_inputs",
+    "methods": "methods training gpm golden",
+    "training": "training checkpoint golden limits",
+    "records": "records strict_files tune verify",
+}
+LEFT_OUT = ("memory/ranks",)  # its tests start several processes each
+SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Add: ast.Sub, ast.Sub: ast.Add,
+    ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+
+
+class Mutator(ast.NodeTransformer):
+    """Counts the places where something can be changed, and changes the one that is asked for."""
+
+    def __init__(self, wanted: int = -1) -> None:
+        self.wanted, self.count, self.told = wanted, 0, ""
+
+    def here(self, node: Any, what: str) -> bool:
+        self.count += 1
+        if self.count - 1 != self.wanted:
+            return False
+        self.told = f"{node.lineno}: {what}"
+        return True
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        self.generic_visit(node)
+        if self.here(node, f"{type(node.ops[0]).__name__} swapped in {ast.unparse(node)}"):
+            node.ops[0] = SWAPPED[type(node.ops[0])]()  # type: ignore[assignment]
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if type(node.op) in SWAPPED and self.here(node, f"{type(node.op).__name__} swapped in {ast.unparse(node)}"):
+            node.op = SWAPPED[type(node.op)]()  # type: ignore[assignment]
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        self.generic_visit(node)
+        if self.here(node, f"{type(node.op).__name__} swapped in {ast.unparse(node)}"):
+            node.op = SWAPPED[type(node.op)]()  # type: ignore[assignment]
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if isinstance(node.value, int | float) and self.here(node, f"another value for {node.value}"):
+            new = not node.value if isinstance(node.value, bool) else node.value * 2 + 1
+            return ast.copy_location(ast.Constant(new), node)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        if ast.unparse(node.test) == "TYPE_CHECKING":
+            return node
+        self.generic_visit(node)
+        if self.here(node, f"not: if {ast.unparse(node.test)}"):
+            node.test = ast.UnaryOp(ast.Not(), node.test)
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        if isinstance(node.value, ast.Constant):
+            return node
+        return self._dropped(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        return self._dropped(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return ast.copy_location(ast.Pass(), node) if self.here(node, f"no {ast.unparse(node)[:60]}") else node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return node  # what is said to people
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return node  # an annotation
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        node.body = [self.visit(part) for part in node.body]
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.args.defaults = [self.visit(value) for value in node.args.defaults]
+        node.body = [self.visit(part) for part in node.body]
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name = ast.unparse(node.func)
+        if name.startswith("warnings.") or name in ("cast", "TypeVar", "overload"):
+            return node
+        return self.generic_visit(node)
+
+    def _dropped(self, node: Any) -> ast.AST:
+        if self.here(node, f"without {ast.unparse(node)[:80]}"):
+            return ast.copy_location(ast.Pass(), node)
+        return self.generic_visit(node)
+
+
+def places() -> list[tuple[str, int]]:
+    """Every (file, place) that can be changed."""
+    found = []
+    for package in ("memory", "methods", "training", "records"):
+        for path in sorted((ROOT / "src" / "ogd" / package).rglob("*.py")):
+            name = path.relative_to(ROOT / "src" / "ogd").as_posix()
+            if not name.startswith(LEFT_OUT):
+                counter = Mutator()
+                counter.visit(ast.parse(path.read_text()))
+                found += [(name, place) for place in range(counter.count)]
+    return found
+
+
+def tests_of(name: str) -> list[str]:
+    chosen = next(tests for package, tests in TESTS.items() if name.startswith(package))
+    return [str(ROOT / "tests" / f"test_{test}.py") for test in chosen.split()]
+
+
+def tried(copy: Path, name: str, place: int) -> dict[str, Any]:
+    """Make one mutant, run its tests and put the file back."""
+    path = copy / "ogd" / name
+    source = path.read_text()
+    mutator = Mutator(place)
+    path.write_text(ast.unparse(ast.fix_missing_locations(mutator.visit(ast.parse(source)))))
+    began = time.monotonic()
+    try:
+        outcome = _outcome(copy, tests_of(name))
+    finally:
+        path.write_text(source)
+    seconds = round(time.monotonic() - began, 1)
+    return {"file": name, "place": place, "change": mutator.told, "outcome": outcome, "seconds": seconds}
+
+
+def _outcome(copy: Path, tests: list[str]) -> str:
+    """Run tests in a fork of this process, which has torch and pytest already."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(null, stream)
+        for module in [module for module in sys.modules if module.split(".")[0] == "ogd"]:
+            del sys.modules[module]
+        os.environ["PYTHONPATH"] = str(copy)
+        sys.path.insert(0, str(copy))
+        os.chdir(ROOT)
+        import pytest
+
+        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])))
+    until = time.monotonic() + LIMIT
+    while time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "caught"
+        time.sleep(0.1)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "too slow"
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    words.add_argument("--count", type=int, default=100)
+    words.add_argument("--seed", type=int, default=0)
+    asked = words.parse_args()
+    import pytest  # noqa: F401
+    import torch
+
+    torch.set_num_threads(1)
+    sys.dont_write_bytecode = True
+    chosen = random.Random(asked.seed).sample(places(), asked.count)
+    old = json_files.load(RECORD) if RECORD.exists() else {"seed": None}
+    mutants = old["mutants"] if old["seed"] == asked.seed else []
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in sorted({name for name, _ in chosen}):  # ast.unparse alone must change nothing
+            path = copy / "ogd" / name
+            path.write_text(ast.unparse(ast.parse(path.read_text())))
+        for name, place in chosen[len(mutants) :]:
+            mutants.append(tried(copy, name, place))
+            last = mutants[-1]
+            print(
+                f"{len(mutants)}/{asked.count} {last['outcome']}: {name}:{last['change']}", file=sys.stderr, flush=True
+            )
+            record = {"schema": 1, "seed": asked.seed, "places": len(places()), "mutants": mutants}
+            write_text(RECORD, json.dumps(record, indent=1) + "\n")
+
+
+def show() -> None:
+    record = json_files.load(RECORD)
+    by_package = {package: Counter[str]() for package in ("memory", "methods", "training", "records")}
+    for mutant in record["mutants"]:
+        by_package[mutant["file"].split("/")[0]][mutant["outcome"]] += 1
+    print("| package | mutants | caught | too slow, so caught | survived |\n| --- | ---: | ---: | ---: | ---: |")
+    total = sum(by_package.values(), Counter[str]())
+    for package, counts in {**by_package, "**all**": total}.items():
+        cells = [counts.total(), *(counts[outcome] for outcome in ("caught", "too slow", "survived"))]
+        print(f"| {package} | {' | '.join(map(str, cells))} |")
+    share = 1 - total["survived"] / total.total()
+    print(f"\n{share:.0%} of {total.total()} mutants, drawn from {record['places']:,} places, were caught.")
+
+
+if __name__ == "__main__":
+    show() if sys.argv[1:] == ["--show"] else main()

@@ -1,0 +1,139 @@
+"""The attack on files and processes: `make soak`.
+
+    python tests/soak/soak.py                                   all of it, about half an hour on two cores
+    python tests/soak/soak.py --inputs 500 --kills 1 --files 3  a small part, in seconds
+
+100,000 mutated inputs through every reader, 100 kills at random moments, and large hostile files whose reading must not
+take much memory. The record is written while it goes on. If you interrupt it, run the same command again and it
+resumes. It ends with an error if anything was found.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+import hostile  # noqa: E402
+import inputs  # noqa: E402
+import kills  # noqa: E402
+from conftest import write_tiny  # noqa: E402
+from ogd import json_files  # noqa: E402
+from ogd.files import write_text  # noqa: E402
+from ogd.progress import Display  # noqa: E402
+from ogd.records.record import environment  # noqa: E402
+
+RECORD = ROOT / "results" / "soak.json"
+MEMORY_DISK = Path("/dev/shm")  # inputs are many small files, which need no disk
+PART_OF_A_KILL = 300  # mutated inputs that take as long as one kill
+PART_OF_A_FILE = 60
+INTERVAL = 5.0  # seconds between two records
+
+
+class Soak:
+    """What was asked, what was found so far, and where it is written."""
+
+    def __init__(self, path: Path, asked: dict[str, int]) -> None:
+        self.path, self.asked = path, asked
+        self.found: dict[str, Any] = {"inputs": {}, "kills": {}, "memory": {}, "seconds": {}}
+        if path.exists():
+            old = json_files.load(path)
+            if old["asked"] == asked and not old["finished"]:
+                self.found = old["found"]
+        self.display, self.written = Display("soak"), time.monotonic()
+
+    def tell(self, part: int, note: str) -> None:
+        self.display.advance(part, note)
+        if time.monotonic() - self.written > INTERVAL:
+            self.write(finished=False)
+
+    def write(self, *, finished: bool) -> None:
+        record = {"schema": 1, "asked": self.asked, "finished": finished, "found": self.found}
+        write_text(self.path, json.dumps({**record, "environment": environment()}, indent=1) + "\n")
+        self.written = time.monotonic()
+
+    def run(self, only: list[str]) -> None:
+        """Go on with all parts, or only with some."""
+        cases = len(hostile.cases()[: self.asked["files"]])
+        total = self.asked["inputs"] + PART_OF_A_KILL * self.asked["kills"] + PART_OF_A_FILE * cases
+        with self.display, tempfile.TemporaryDirectory() as slow, _fast() as fast:
+            done = sum(state["inputs"] for state in self.found["inputs"].values())
+            done += PART_OF_A_KILL * self.found["kills"].get("kills", 0) + PART_OF_A_FILE * len(self.found["memory"])
+            self.display.start(max(total - done, 1))
+            parts = {"inputs": self._inputs, "kills": self._kills, "memory": self._memory}
+            for name in only or parts:
+                self._timed(name, lambda part=parts[name], name=name: part(Path(fast if name == "inputs" else slow)))
+        self.write(finished=not only)
+
+    def _inputs(self, folder: Path) -> None:
+        inputs.attack(inputs.made(folder), self.asked["inputs"], self.asked["seed"], self.found["inputs"], self.tell)
+
+    def _kills(self, folder: Path) -> None:
+        told = [self.found["kills"].get("kills", 0)]
+
+        def tell(_: int, note: str) -> None:
+            now = min(self.found["kills"]["kills"], self.asked["kills"])
+            self.tell(PART_OF_A_KILL * (now - told[0]), f"{note}: {now}")
+            told[0] = now
+
+        data = write_tiny(folder / "small", n=400)
+        kills.attack(self.asked["kills"], self.asked["seed"], folder, data, self.found["kills"], tell)
+
+    def _memory(self, folder: Path) -> None:
+        def tell(count: int, note: str) -> None:
+            self.tell(PART_OF_A_FILE * count, note)
+
+        hostile.attack(folder, self.found["memory"], tell, self.asked["files"])
+
+    def _timed(self, name: str, part: Any) -> None:
+        began = time.monotonic()
+        try:
+            part()
+        finally:
+            seconds = self.found["seconds"].get(name, 0) + time.monotonic() - began
+            self.found["seconds"][name] = round(seconds, 1)
+
+
+def _fast() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None)
+
+
+def harm(found: dict[str, Any]) -> list[str]:
+    """A line for everything that must not happen."""
+    lines = [f"{name}: {line}" for name, state in found["inputs"].items() for line in state["failures"]]
+    lines += found["kills"].get("failures", [])
+    for name, case in found["memory"].items():
+        if case["failed"] or case["peak"] > case["input"] + hostile.MOST_ABOVE:
+            lines.append(f"{name}: {case['outcome']}, {case['peak']:,} bytes for {case['input']:,}")
+    return lines
+
+
+def main() -> None:
+    # a shell starts what is in its background without Ctrl-C, and so it would be for all that is killed with it here
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, number in (("inputs", 100_000), ("kills", 100), ("files", 1_000), ("seed", 0)):
+        words.add_argument(f"--{name}", type=int, default=number)
+    words.add_argument("--record", type=Path, default=RECORD)
+    words.add_argument("--only", nargs="+", default=[], choices=("inputs", "kills", "memory"))
+    asked = vars(words.parse_args())
+    only, soak = asked.pop("only"), Soak(asked.pop("record"), asked)
+    try:
+        soak.run(only)
+    except KeyboardInterrupt:
+        soak.write(finished=False)
+        sys.exit("interrupted: run the same command again to resume")
+    problems = harm(soak.found)
+    print(f"{len(problems)} problems; the record: {soak.path}")
+    sys.exit("\n".join(problems) or 0)
+
+
+if __name__ == "__main__":
+    main()

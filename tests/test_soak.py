@@ -1,0 +1,47 @@
+"""The attack of tests/soak, small: it runs, finds nothing, and would tell if it did."""
+
+import importlib
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOAK = Path(__file__).parent / "soak"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes and their memory in /proc")
+def test_a_small_attack_finds_nothing(tmp_path):
+    record = tmp_path / "soak.json"
+    command = [sys.executable, SOAK / "soak.py", "--inputs", "600", "--kills", "1", "--files", "2", "--record", record]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(record.read_text())["found"]
+    assert sum(state["inputs"] for state in found["inputs"].values()) >= 600
+    assert all(state["read"] + state["refused"] == state["inputs"] for state in found["inputs"].values())
+    assert found["kills"]["kills"] >= 1
+    assert len(found["memory"]) == 2
+
+
+@pytest.fixture
+def readers(monkeypatch):
+    monkeypatch.syspath_prepend(str(SOAK))
+    return importlib.import_module("readers")
+
+
+@pytest.mark.parametrize(
+    ("read", "problem"),
+    [
+        (lambda: {}["a"], KeyError),
+        (lambda: int("a"), AssertionError),  # an error without the file's name
+        (lambda: "other", AssertionError),  # damage that nobody noticed
+    ],
+)
+def test_the_attack_tells_what_is_wrong(readers, read, problem):
+    reader = readers.Reader(
+        "r", 1, lambda rng: False, read, "/some/file", lambda value: value == "mine", refuses=ValueError
+    )
+    with pytest.raises(problem):
+        reader.attack(random.Random(0))
