@@ -1,11 +1,12 @@
 """Which memory keeps what: experiments of ours on what a method stores and how it uses it."""
 
-from ogd.catalogue import METHODS
+from ogd.catalogue import Look
 from ogd.experiments.experiment import Experiment, Row, Setting
 from ogd.experiments.paper import INIT
 
 # One setting for all benchmarks, with the default α: nothing here is tuned.
 RECOMMENDED: Setting = {"choose": "uncertain", "replay_batch": 30, "replay_every": 10, "alpha": 0.5}
+LOOK = Look("#117733", "*", (0, (4, 2)))  # of that row
 BENCHMARKS: dict[str, Setting] = {
     "Rotated": {"benchmark": "rotated", "tasks": 5},
     "Permuted": {"benchmark": "permuted", "tasks": 5},
@@ -28,7 +29,7 @@ def _rows() -> tuple[Row, ...]:
     found = []
     for label, (method, options) in COMPARED.items():
         settings = tuple({**benchmark, **options, "init": INIT} for benchmark in BENCHMARKS.values())
-        look = None if options is not RECOMMENDED else METHODS["er"].look
+        look = LOOK if options is RECOMMENDED else None
         found.append(Row(label, method, settings, look=look, subject=method == "ogd"))
     return tuple(found)
 
