@@ -28,11 +28,19 @@ def command(small_folder, out, jobs=1):
     return [sys.executable, "-c", EAGER, *map(str, arguments)]
 
 
+def found(folder, pattern):
+    """The files of this name so far; a hidden folder that a writer takes away meanwhile does not count."""
+    try:
+        return set(folder.rglob(pattern))
+    except FileNotFoundError:
+        return set()
+
+
 def kill_when(pattern, arguments, out):
     """Start a command and kill it the moment a file of this pattern is there."""
-    before = set(out.rglob(pattern))
+    before = found(out, pattern)
     process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not set(out.rglob(pattern)) - before:
+    while not found(out, pattern) - before:
         assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
