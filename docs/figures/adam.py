@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
+from ogd.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "adam.json"
 SEEDS, KEPT, BATCH, EPOCHS, ANGLES = (0, 1, 2), 200, 32, 2, (0, 20, 40)
@@ -101,7 +102,7 @@ def show() -> None:
         for way, runs in ways.items():
             columns = [[100 * a for a in column] for column in zip(*(run["accuracies"] for run in runs), strict=True)]
             columns.append([statistics.mean(column) for column in zip(*columns, strict=True)])
-            cells = [f"{statistics.mean(column):.1f} ± {statistics.stdev(column):.1f}" for column in columns]
+            cells = [mean_std(column) for column in columns]
             drift = statistics.mean(run["drift"] for run in runs)
             print(f"| {name if way == 'plain' else ''} | {WAYS[way]} | {' | '.join(cells)} | {drift:.2f} |")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
+from ogd.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "auto.json"
 EPOCHS, BATCH, LR, SEEDS = 2, 10, 0.001, (0, 1, 2)
@@ -81,14 +82,10 @@ def show() -> None:
     for way, label in WAYS.items():
         runs = [run for run in record["runs"] if run["way"] == way]
         shown = [lambda a: a[0], lambda a: a[-1], statistics.mean]
-        cells = [_mean([100 * of(run["accuracies"]) for run in runs]) for of in shown]
+        cells = [mean_std([100 * of(run["accuracies"]) for run in runs]) for of in shown]
         ks = [k for run in runs for k in run["every"][1:]]
         span = f"{min(ks):,} … {max(ks):,}" if ks else "1"
         print(f"| {label} | {' | '.join(cells)} | {span} |")
-
-
-def _mean(values: list[float]) -> str:
-    return f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
 
 
 if __name__ == "__main__":

@@ -10,12 +10,12 @@ evaluation mode.
 
 import copy
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from ogd import json_files
+from ogd.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "batchnorm.json"
 STEPS, LR, SEEDS = 200, 1e-3, (0, 1, 2)
@@ -110,10 +110,10 @@ def show() -> None:
     for way, label in WAYS.items():
         runs = [run for run in record["runs"] if run["way"] == way]
         drifts = [run["drift"] for run in runs]
-        cells = [f"{statistics.mean(drifts):.4f} ± {statistics.stdev(drifts):.4f}"]
+        cells = [mean_std(drifts, 4)]
         for key in ("kept", "learned"):
             values = [100 * run[key] for run in runs]
-            cells.append(f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}")
+            cells.append(mean_std(values))
         print(f"| {label} | {' | '.join(cells)} |")
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ogd import json_files
+from ogd.reporting.tables import mean_std
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -255,21 +256,17 @@ def show() -> None:
     for drawn, title in DRAWN.items():
         found = record["runs"][drawn]
         fresh = [run["auc"][0][0] for run in found["plain"]]
-        print(f"**{title}.** Just after January, January's AUC is {spread(fresh)}.\n")
+        print(f"**{title}.** Just after January, January's AUC is {mean_std(fresh, 3)}.\n")
         print(f"| | {' | '.join(COLUMNS)} | time |")
         print(f"| --- |{' ---: |' * (len(COLUMNS) + 1)}")
         plain = statistics.median(run["seconds"] for run in found["plain"])
         for way, label in WAYS.items():
             if way not in found:  # still to be measured
                 continue
-            cells = [spread([value(run[kind]) for run in found[way]]) for kind, value in COLUMNS.values()]
+            cells = [mean_std([value(run[kind]) for run in found[way]], 3) for kind, value in COLUMNS.values()]
             ratio = statistics.median(run["seconds"] for run in found[way]) / plain
             print(f"| {label} | {' | '.join(cells)} | {ratio:.1f} × |")
         print()
-
-
-def spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.3f}"
 
 
 def draw(record: dict[str, Any]) -> None:

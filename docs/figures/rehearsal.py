@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
+from ogd.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "rehearsal.json"
 SEEDS, KEPT, BATCH, EPOCHS, LR = (0, 1, 2), 200, 32, 3, 1e-3
@@ -167,7 +168,7 @@ def show() -> None:
                 continue
             columns = [[100 * a for a in column] for column in zip(*(run["accuracies"] for run in runs), strict=True)]
             columns.append([statistics.mean(column) for column in zip(*columns, strict=True)])
-            cells = [f"{statistics.mean(column):.1f} ± {statistics.stdev(column):.1f}" for column in columns]
+            cells = [mean_std(column) for column in columns]
             ratio = statistics.median(run["seconds"] for run in runs) / plain
             print(f"| {title if way == 'plain' else ''} | {label} | {' | '.join(cells)} | {ratio:.1f} × |")
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
+from ogd.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "stream.json"
 SEEDS, KEPT, BATCH, N, PARTS, ANGLES = (0, 1, 2), 500, 10, 30_000, 100, (0, 30, 60, 90)
@@ -93,7 +94,7 @@ def show() -> None:
     for way, runs in json_files.load(RECORD)["runs"].items():
         columns = [[100 * a for a in column] for column in zip(*runs, strict=True)]
         columns.append([statistics.mean(column) for column in zip(*columns, strict=True)])
-        cells = [f"{statistics.mean(column):.1f} ± {statistics.stdev(column):.1f}" for column in columns]
+        cells = [mean_std(column) for column in columns]
         print(f"| {WAYS[way]} | {' | '.join(cells)} |")
 
 

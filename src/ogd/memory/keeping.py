@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ogd.memory.algebra.projector import Projector, kept
 from ogd.memory.algebra.rows import within
@@ -33,8 +33,13 @@ class Keeping(Protecting):
 
     def _chosen(self, logits: Logits | None, classes: Sequence[int] | None) -> Chosen:
         """The model with the outputs of a task on top, which may have a logits function of its own."""
+        model, logits = self._called(logits)
+        return Chosen(model, self.outputs, logits, classes)
+
+    def _called(self, logits: Logits | None) -> tuple[nn.Module, Logits | None]:
+        """The module that is called for the logits, and the function that calls it, a task's or the memory's own."""
         logits = logits or self.logits
-        return Chosen(unwrapped(self.model) if logits is None else self.model, self.outputs, logits, classes)
+        return unwrapped(self.model) if logits is None else self.model, logits
 
     def _projectors(self) -> list[Projector]:
         return [p.projector for p in self._protections if isinstance(p, Protection) and p.projector is not None]

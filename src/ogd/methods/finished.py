@@ -36,12 +36,7 @@ class Finished:
             return batch
         z = self.model.passing(batch.x)[1]
         z = z if batch.head is None else z + batch.head
-        rows = [
-            chosen_rows(choose, z[r], self.task.train.y[index[r]], n, seeds.generator(self.seed, run, self._purpose))
-            for r, run in enumerate(runs)
-        ]
+        draws = [seeds.generator(self.seed, run, f"choice/{self.number}") for run in runs]
+        y = self.task.train.y[index]
+        rows = [chosen_rows(choose, z[r], y[r], n, draws[r]) for r in range(len(runs))]
         return examples(self.task, index.gather(1, torch.stack(rows)), columns, self.outputs)
-
-    @property
-    def _purpose(self) -> str:
-        return f"choice/{self.number}"

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from ogd.memory.algebra.blocks import Block, Dense
 from ogd.memory.algebra.store import Piece, appended
@@ -23,7 +22,7 @@ from ogd.memory.gradients.graph import check_visible, uses_of
 from ogd.memory.gradients.per_example import CHUNK_BYTES, per_example
 from ogd.memory.gradients.preserving import preserving
 from ogd.memory.gradients.reading import read, sources
-from ogd.memory.inputs.examples import Chunk, length, take
+from ogd.memory.inputs.batches import Chunk, length, moved, take
 from ogd.memory.inputs.outputs import Chosen, Outputs, check_labels
 
 Params = Mapping[str, Tensor]
@@ -73,7 +72,7 @@ def gather(
     n = start
     with preserving(chosen.model):
         for batch in batches:
-            x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
+            x, y = moved(batch, device)
             check_labels(y, chosen.outputs, chosen.classes)
             B = length((x, y))
             if not B:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -57,6 +58,11 @@ def length(tree: Any) -> int:
 def take(tree: Any, rows: Any) -> Any:
     """The given rows of every tensor of a batch."""
     return pytree.tree_map(lambda t: t[rows] if isinstance(t, Tensor) else t, tree)
+
+
+def moved(tree: Any, device: torch.device) -> Any:
+    """The same batch with every tensor on a device."""
+    return pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, tree)
 
 
 def described(batch: Any) -> str:

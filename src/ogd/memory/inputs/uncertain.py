@@ -8,14 +8,12 @@ alone would be outliers; docs/choosing.md has the comparison.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
-from torch.utils import _pytree as pytree
 
 from ogd.memory.gradients.preserving import preserving
-from ogd.memory.inputs.batches import Chunk, described, length, take
+from ogd.memory.inputs.batches import Chunk, described, length, moved, take
 from ogd.memory.inputs.examples import Drawn
 from ogd.memory.inputs.outputs import Chosen
 
@@ -29,31 +27,26 @@ class Uncertain(Drawn):
     def __init__(
         self, chosen: Chosen, data: object, count: int, generator: Generator, chunk_size: int, labelled: bool = False
     ):
-        super().__init__(data, count * AMONG, generator, chunk_size, labelled=labelled)
-        self.chosen, self.kept = chosen, count
+        super().__init__(data, count, generator, chunk_size)
+        self.chosen, self.drawn = chosen, count
+        self.candidates = Drawn(data, count * AMONG, generator, chunk_size, labelled=labelled)
 
-    def _batches(self, data: object) -> Iterator[Chunk]:
-        chunks = [part for batch in super()._batches(data) for part in self._parts(batch)]
-        self.count = self.kept
+    def _batches(self, _: object) -> Iterator[Chunk]:
+        chunks = list(self.candidates)
         if not chunks:
             return
         with preserving(self.chosen.model), torch.no_grad():
             found = [self._entropies(chunk) for chunk in chunks]
-        rows, start = uncertain_order(torch.cat(found), self.kept, self.generator).sort().values, 0
+        rows, start = uncertain_order(torch.cat(found), self.drawn, self.generator).sort().values, 0
         for chunk, H in zip(chunks, found, strict=True):
             own = rows[(rows >= start) & (rows < start + len(H))] - start
             start += len(H)
             if len(own):
                 yield take(chunk, own)
 
-    def _parts(self, batch: Chunk) -> Iterator[Chunk]:
-        for start in range(0, length(batch), self.chunk_size):
-            yield take(batch, slice(start, start + self.chunk_size))
-
     def _entropies(self, chunk: Chunk) -> Tensor:
         device = next((p.device for p in self.chosen.model.parameters()), torch.device("cpu"))
-        x: Any = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, chunk[0])
-        z = self.chosen.scores(x)
+        z = self.chosen.scores(moved(chunk[0], device))
         if z.ndim < 2 or z.shape[-1] < 2 or len(z) != length(chunk):
             raise ValueError(
                 f'choose="uncertain" needs the scores of two or more classes, and the model gives {described(z)}: '

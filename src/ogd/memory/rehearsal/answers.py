@@ -6,12 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from ogd.memory.algebra.work import say
 from ogd.memory.gradients.per_example import CHUNK_BYTES
-from ogd.memory.inputs.batches import described, length, take
-from ogd.memory.inputs.examples import Chunk
+from ogd.memory.inputs.batches import Chunk, described, length, moved, take
 from ogd.memory.inputs.outputs import Chosen
 from ogd.memory.rehearsal.examples import classifies, emptied, filled
 from ogd.memory.rehearsal.loss import check_classes, next_tokens
@@ -24,7 +22,7 @@ def answered(
     """The examples as (x, y, z), of which about `expected` come. Labels that are no tensor are left out."""
     most = 0  # examples at a time
     for chunk in chunks:
-        x, y = pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, chunk)
+        x, y = moved(chunk, device)
         n, y = length((x, y)), y if isinstance(y, Tensor) else None
         if not n:
             continue

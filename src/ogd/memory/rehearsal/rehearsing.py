@@ -17,7 +17,6 @@ from ogd.memory.gradients.preserving import calm, preserving
 from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each
 from ogd.memory.inputs.outputs import scores
 from ogd.memory.memory import Memory
-from ogd.memory.model.names import unwrapped
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
@@ -85,10 +84,9 @@ class Rehearsing(Memory):
                 remembered_loss(self._outputs(part), part, way.alpha, way.labels)
                 for part in self._here().batches(share)
             ]
-        total = (
-            sum(parts[1:], start=parts[0]) if parts else torch.zeros((), device=self._device)
-        )  # a rank may have none
-        return total / len(rows)
+        if not parts:  # a rank may have none
+            return torch.zeros((), device=self._device)
+        return sum(parts[1:], start=parts[0]) / len(rows)
 
     def _rehearsed(self, optimizers: list[Optimizer], way: Way) -> Rehearsal:
         assert isinstance(way.every, int)
@@ -112,8 +110,8 @@ class Rehearsing(Memory):
         return super()._projected(optimizers, way)
 
     def _outputs(self, batch: Batch) -> Tensor:
-        logits = batch.logits or self.logits
-        return scores(unwrapped(self.model) if logits is None else self.model, batch.x, logits)
+        model, logits = self._called(batch.logits)
+        return scores(model, batch.x, logits)
 
     def _moved(self, rows: Tensor) -> tuple[float, float]:
         """The root mean square change of some examples' outputs, and that of the outputs."""
