@@ -28,17 +28,17 @@ def test_pauses_between_steps_and_projections_are_no_steps(monkeypatch: pytest.M
         measured.stepping()
         now[0] += 0.01
         if step % 10 == 0:
-            now[0] += 0.5
-            measured.projected(0.5)
+            now[0] += 0.3
+            measured.projected(0.3)
             measured.choose(torch.device("cpu"))
         if step == 25:
             now[0] += 60  # an evaluation
     for _ in range(9):
         measured.choose(torch.device("cpu"))
-    assert measured.every == steps_between([0.01], [0.5])
+    assert measured.every == steps_between([0.01], [0.3])
     measured.projected(100.0, counts=False)
     measured.choose(torch.device("cpu"))
-    assert measured.every == steps_between([0.01], [0.5])
+    assert measured.every == steps_between([0.01], [0.3])
 
 
 def test_it_protects_and_adapts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from ogd.training.loop import take_step
 BATCH, RUNS, LR = 10, 10, 1e-3
 DIRECTIONS = 800  # stored by OGD during the paper's fifth task
 FINISHED = 4  # tasks before it
+EXAMPLES = 3200  # of a plain loop, whatever its number of steps
 
 Prepare = Callable[[nn.Module, torch.optim.Optimizer], Callable[[], None] | None]
 
@@ -55,12 +56,13 @@ def plain_loop(steps: int, prepare: Prepare = lambda model, optimizer: None) -> 
     """What anyone would write: zero_grad, forward, cross_entropy, backward, step; `prepare` may add to it."""
     model = mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    x, y = torch.rand(steps * BATCH, PAPER[0]), torch.randint(PAPER[-1], (steps * BATCH,))
+    x, y = torch.rand(EXAMPLES, PAPER[0]), torch.randint(PAPER[-1], (EXAMPLES,))
     before_step = prepare(model, optimizer)
 
     def run() -> float:
         began = time.perf_counter()
-        for a in range(0, len(y), BATCH):
+        for step in range(steps):
+            a = step * BATCH % EXAMPLES
             optimizer.zero_grad()
             F.cross_entropy(model(x[a : a + BATCH]), y[a : a + BATCH]).backward()
             if before_step is not None:

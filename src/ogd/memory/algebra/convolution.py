@@ -21,12 +21,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from ogd.memory.algebra.gram import CHUNK, add_square, columns_cost, offsets_cost
+from ogd.memory.algebra.gram import CHUNK, add_upper, columns_cost, mirrored, offsets_cost
 
 if TYPE_CHECKING:
     from ogd.memory.algebra.convolved import Convolved
 
 SMALL = 64  # positions of an output
+CHANNELS = 16  # of an input, at least, whose columns of G are formed at a time
 PART = 2**21  # numbers of some columns of G that are formed at a time: what fits the cache need not be written out
 
 
@@ -85,7 +86,7 @@ def by_offsets(one: "Convolved", other: "Convolved") -> Tensor:
     most = max(one.S, one.T) * max(other.S, other.T)
     step = max(int((CHUNK / most) ** 0.5), 1)
     if one is other:
-        step = min(step, max(-(-one.n // 4), 16))
+        step = min(step, max(-(-one.n // 8), 16))
     K = one.X.new_zeros(one.n, other.n, dtype=torch.float64)
     for i in range(0, one.n, step):
         rows = one[i : min(i + step, one.n)]
@@ -129,12 +130,13 @@ def _products(one: Tensor, other: Tensor) -> Tensor:
 def by_channels(one: "Convolved", other: "Convolved") -> Tensor:
     """K = Σ R R'ᵀ, R being the columns of G of some input channels."""
     K = one.X.new_zeros(one.n, other.n, dtype=torch.float64)
-    each = max(one.n, other.n) * one.kernel[0] * one.kernel[1] * one.D.shape[1]
-    for channels in torch.arange(one.X.shape[1]).split(max(PART // max(each, 1), 1)):
-        some = slice(int(channels[0]), int(channels[-1]) + 1)
-        R = one.of_channels(some).double()
+    each = max(max(one.n, other.n) * one.kernel[0] * one.kernel[1] * one.D.shape[1], 1)
+    step = max(PART // each, min(CHANNELS, CHUNK // each), 1)
+    for start in range(0, one.X.shape[1], step):
+        some = slice(start, start + step)
+        R = one.of_channels(some)
         if one is other:
-            add_square(K, R)
+            add_upper(K, R)
         else:
-            K += R @ other.of_channels(some).double().mT
-    return K
+            K += R.double() @ other.of_channels(some).double().mT
+    return mirrored(K) if one is other else K

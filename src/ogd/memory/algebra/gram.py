@@ -7,7 +7,6 @@ The second forms every column of G once and holds only a chunk of them; the firs
 itself is symmetric, so about half of it is computed.
 """
 
-from collections.abc import Iterator
 from math import lcm
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,11 @@ if TYPE_CHECKING:
 
 CHUNK = 2**23  # float64 numbers that may be expanded at a time: 64 MiB
 TILE = 64  # rows of a tile of a symmetric product, at least
-WIDE = 100  # the same where its columns are many
+PANEL = 40  # the same where its columns are many,
+STRIP = (
+    2**19
+)  # of which so many numbers, and no fewer columns than `LEAST`, are taken at a time: they stay in the cache
+LEAST = 1024
 TRAFFIC = 16  # what it costs to multiply and add up one pair of outer products, in multiplications
 
 
@@ -114,10 +117,10 @@ def by_columns(one: "Block", other: "Block") -> Tensor:
         stop = min(start + step, one.width)
         R = one.columns(start, stop)
         if one is other:
-            add_square(K, R)
+            add_upper(K, R)
         else:
             K += R @ other.columns(start, stop).mT
-    return K
+    return mirrored(K) if one is other else K
 
 
 def squares(block: "Block") -> Tensor:
@@ -129,18 +132,16 @@ def squares(block: "Block") -> Tensor:
     return total
 
 
-def add_square(K: Tensor, R: Tensor) -> None:
-    """K += R Rᵀ, tile by tile on and above the diagonal."""
-    tiles = list(_tiles(R.shape[-2]))
-    for at, rows in enumerate(tiles):
-        for columns in tiles[at:]:
-            M = R[..., rows, :] @ R[..., columns, :].mT
-            K[..., rows, columns] += M
-            if rows != columns:
-                K[..., columns, rows] += M.mT
+def add_upper(K: Tensor, R: Tensor) -> None:
+    """K += R Rᵀ in float64, on and above the diagonal; some of what is below may be added as well."""
+    n = R.shape[-2]
+    panel = max(PANEL, n // 8)
+    for strip in R.split(max(STRIP // max(n, 1), LEAST), -1):
+        S = strip.double()
+        for i in range(0, n, panel):
+            K[..., i : i + panel, i:] += S[..., i : i + panel, :] @ S[..., i:, :].mT
 
 
-def _tiles(n: int) -> Iterator[slice]:
-    step = -(-n // min(max(n // WIDE, 1), 4)) if n else 1
-    for start in range(0, n, step):
-        yield slice(start, min(start + step, n))
+def mirrored(K: Tensor) -> Tensor:
+    """A symmetric matrix from what is on and above its diagonal."""
+    return K.triu_() + K.triu(1).mT

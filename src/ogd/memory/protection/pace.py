@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ogd.memory.ranks.collective import several
 
-SHARE = 0.025  # of the time of a step; the hooks themselves take as much of a short one: 5 % in all
+SHARE = 0.02  # of the time of a step; the hooks themselves take up to 3 % of a short one: 5 % in all
 FIRST = 8  # steps before the first projection, enough to measure them
 MOST = 2000  # further from its anchor a window would unlearn more than the next one can learn again
 
@@ -57,7 +57,7 @@ def steps_between(steps: Sequence[float] | deque[float], projections: Sequence[f
     """k for measured seconds of steps and of projections, at least 1.
 
     Examples:
-        >>> steps_between([0.010, 0.010, 0.500], [0.0025])
+        >>> steps_between([0.010, 0.010, 0.500], [0.002])
         10
     """
     t, t_P = statistics.median(steps), statistics.median(projections)

@@ -109,15 +109,14 @@ class Protection(Hooked):
         self._inside.add(id(optimizer))
 
     def _begin(self) -> None:
-        optimizers = [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
-        held = (p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"])
+        held = [p for ref in self._optimizers if (o := ref()) is not None for g in o.param_groups for p in g["params"]]
         # an optimizer moves whatever has a gradient, be it frozen by now
-        params = [p for p in held if p.requires_grad or p.grad is not None]
-        seen = [(id(p), p.dtype, p.device) for p in params]
+        seen = [(id(p), p.dtype, p.device) for p in held if p.requires_grad or p.grad is not None]
         if self._pace:
             self._pace.stepping()
         if seen != self._seen or self._stale():
             self.settle()
+            params = [p for p in held if p.requires_grad or p.grad is not None]
             began = clock(params) if self._pace else 0.0
             self._rebuild(params)
             self._seen = seen
