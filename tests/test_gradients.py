@@ -11,6 +11,7 @@ from memory_models import MODELS, make, rows
 from ogd.memory import Factored, Memory, register_layer
 from ogd.memory.gradients import per_example
 from ogd.memory.gradients.layers import _RULES
+from ogd.memory.gradients.preserving import calm
 from ogd.memory.model.holding import Hook
 from reference import logit_gradients
 
@@ -113,6 +114,17 @@ class Restless(nn.Module):
         self.late = self.n.clone()
         self.register_buffer("new", self.n.clone())
         return self.layer(x if self.merged else x + 1)
+
+
+def test_scripted_modules_and_their_parents_are_in_evaluation_mode_inside() -> None:
+    scripted = torch.jit.script(nn.Dropout(0.5))
+    for model in (nn.Sequential(scripted, nn.Dropout(0.5)), nn.Sequential(nn.Dropout(0.5))):
+        model.train()
+        with calm(model):
+            assert torch.equal(model(torch.ones(9)), torch.ones(9))
+            assert not any(module.training for module in model.modules())
+        assert all(module.training for module in model.modules())
+        assert not torch.equal(model(torch.ones(99)), torch.ones(99))
 
 
 @pytest.mark.parametrize("training", [(True, True), (True, False), (False, True), (False, False)])

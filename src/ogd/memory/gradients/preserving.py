@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import nn
+from torch.jit import ScriptModule
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -18,21 +19,15 @@ def preserving(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def calm(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in evaluation mode with gradients; its modes and the random state are put back."""
-    devices = {p.device for p in model.parameters()}
-    with torch.random.fork_rng([d for d in devices if d.type == "cuda"]), evaluating(model):
-        yield
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is in evaluation mode with gradients; afterwards in the mode that it was in."""
     modules = list(model.modules())
-    with ExitStack() as stack:  # only what is needed: rehearsal enters it at every step
+    devices = {p.device for module in modules for p in module._parameters.values() if p is not None}
+    with ExitStack() as stack:  # only what is needed: rehearsal enters it every few steps
+        stack.enter_context(torch.random.fork_rng([d for d in devices if d.type == "cuda"]))
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
         if not torch.is_grad_enabled():
             stack.enter_context(torch.enable_grad())
-        for kind in {p.device.type for p in model.parameters()}:
+        for kind in {d.type for d in devices}:
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
         if any(isinstance(module, nn.RNNBase) for module in modules):
@@ -47,16 +42,30 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _evaluation(model: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
     modes = [(module, module.training) for module in modules]
+    plain = all(map(_only_sets_a_flag, modules))
     try:
-        model.eval()
+        if plain:
+            for module in modules:
+                vars(module)["training"] = False  # in a tenth of the time that nn.Module.__setattr__ takes
+        else:
+            model.eval()
         yield
     finally:
-        for module, training in modes:  # parents first; by train(), which a module may have made do more
-            if module.training != training:
+        for module, training in modes:
+            if plain:
+                vars(module)["training"] = training
+            elif module.training != training:  # parents first; by train(), which a module may have made do more
                 module.train(training)
         for module, training in modes:  # and some make it do less
             if module.training != training:
                 module.training = training
+
+
+def _only_sets_a_flag(module: nn.Module) -> bool:
+    """Whether train() and eval() are PyTorch's own, of a module in Python."""
+    kind, own = type(module), vars(module)
+    usual = kind.train is nn.Module.train and kind.eval is nn.Module.eval
+    return usual and "training" in own and not own.keys() & {"train", "eval"} and not isinstance(module, ScriptModule)
 
 
 @contextmanager
