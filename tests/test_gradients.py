@@ -116,6 +116,7 @@ class Restless(nn.Module):
         return self.layer(x if self.merged else x + 1)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
 def test_scripted_modules_and_their_parents_are_in_evaluation_mode_inside() -> None:
     scripted = torch.jit.script(nn.Dropout(0.5))
     for model in (nn.Sequential(scripted, nn.Dropout(0.5)), nn.Sequential(nn.Dropout(0.5))):
