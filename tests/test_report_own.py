@@ -1,6 +1,7 @@
 """A method and experiments that nobody foresaw: registered, they are in every table, figure and form, without code."""
 
 import csv
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -136,3 +137,22 @@ TABLE = Experiment("own", "Made up", "final", TASKS, (Row("SGD", "sgd", (SETTING
 def test_what_cannot_be_drawn_is_refused_when_it_is_made(make_one, message):
     with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         make_one()
+
+
+def test_runs_that_are_only_in_a_journal_are_on_the_page(tiny_folder, tmp_path, capsys):
+    small = "--runs 2 --epochs 1 --batch-size 10 --hidden 6 --tasks 3 --method sgd"
+    cli.main(["run", *small.split(), "--data", str(tiny_folder), "--out", str(tmp_path / "records")])
+    (folder,) = (path for path in (tmp_path / "records").iterdir() if path.is_dir())
+
+    def page():
+        cli.main(["report", str(tmp_path / "records"), "--out", str(tmp_path / "page")])
+        return (tmp_path / "page" / "index.html").read_text()
+
+    before, runs = page(), sorted(folder.glob("run-*.json"))
+    (folder / "unit-0-1.json").write_text(json.dumps([json.loads(path.read_text()) for path in runs]))
+    for path in runs:
+        path.unlink()
+    assert page() == before
+    assert [path.name for path in folder.iterdir()] == ["unit-0-1.json"]
+    (folder / "unit-0-1.json").write_text("[]")
+    assert folder.name in page()  # as one that cannot be read

@@ -10,11 +10,15 @@ import json
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 MB = 10**6
+LANES = 2  # files at once
+PATIENT = 300  # seconds after which a reader hangs
 MOST_ABOVE = 300 * MB  # that a reader may take besides its input
 JSON_READERS = ("record", "journal", "tuning", "speed", "other JSON")
 
@@ -153,18 +157,42 @@ def read(reader: str, path: Path) -> Callable[[], Any]:
 
 
 def attack(folder: Path, found: dict[str, Any], tell: Callable[[int, str], None], most: int | None = None) -> None:
-    """Read every case in a process of its own, going on from what `found` says is done."""
-    for reader, what, make in cases()[:most]:
-        name = f"{reader}: {what}"
-        if name not in found:
-            path = folder / "hostile"
-            given = make(path)
-            done = subprocess.run(
-                [sys.executable, __file__, reader, str(path)], capture_output=True, text=True, check=False, timeout=600
-            )
-            found[name] = {"input": given, **_answer(done)}
-            _remove(path)
-            tell(1, f"memory: {what}")
+    """Read every case in a process of its own, two at once, going on from what `found` says is done."""
+    left = [case for case in cases()[:most] if f"{case[0]}: {case[1]}" not in found]
+    cursor, lock, stop = iter(enumerate(left)), threading.Lock(), threading.Event()
+
+    def lane() -> None:
+        while not stop.is_set():
+            with lock:
+                number, case = next(cursor, (0, None))
+            if case is None:
+                return
+            reader, what, make = case
+            answer = _tried(reader, make, folder / f"hostile-{number}")
+            with lock:
+                found[f"{reader}: {what}"] = answer
+                tell(1, f"memory: {what}")
+
+    with ThreadPoolExecutor(LANES) as pool:
+        lanes = [pool.submit(lane) for _ in range(LANES)]
+        try:
+            for one in lanes:
+                one.result()
+        finally:
+            stop.set()
+
+
+def _tried(reader: str, make: Callable[[Path], int], path: Path) -> dict[str, Any]:
+    given = make(path)
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, reader, str(path)], capture_output=True, text=True, check=False, timeout=PATIENT
+        )
+        return {"input": given, **_answer(done)}
+    except subprocess.TimeoutExpired:
+        return {"input": given, "outcome": f"hangs for more than {PATIENT} s", "peak": 0, "failed": True}
+    finally:
+        _remove(path)
 
 
 def _answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

@@ -22,11 +22,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+ENDS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}  # how a driver ends after a signal that came in time
 TOKEN = "OGD_SOAK_TRIAL"  # in the environment of all processes of a trial, by which they are found
 LANES = 2  # trials at once
 GRACE = 2.0  # seconds that a process may outlive its driver
 PATIENT = 300.0  # seconds after which a command hangs
 PLUGIN = """
+import os
+import pathlib
+
+pathlib.Path({folder!r}, os.environ[{token!r}] + "-begun").touch()
 import ogd.data
 import ogd.training.checkpoint
 
@@ -40,7 +45,7 @@ COMMANDS = {
     "reproduce": "reproduce rotated --quick --runs 1",
     "tune": f"tune ewc {SIZES} --grid 1 10",
 }
-PYTHONS_OWN = "tracebacks before the first line of ogd"  # a Ctrl-C that no program can catch
+PYTHONS_OWN = "tracebacks of Python before it has imported ogd"  # a Ctrl-C that no program can catch
 SIGNALS = ("driver SIGKILL", "driver SIGTERM", "driver SIGINT", "terminal SIGINT", "worker SIGKILL")
 LATE = {"run": ("run-*.json",), "reproduce": ("run-*.json",), "tune": ("*.json",)}  # all that may be left
 
@@ -58,7 +63,9 @@ class Attack:
     preparing: Any = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        (self.folder / "small_and_eager.py").write_text(PLUGIN.format(data=str(self.data)))
+        (self.folder / "small_and_eager.py").write_text(
+            PLUGIN.format(folder=str(self.folder), token=TOKEN, data=str(self.data))
+        )
 
     def prepare(self, name: str) -> None:
         """Run a command once without a break, on small data, with a checkpoint after every epoch."""
@@ -76,6 +83,7 @@ class Attack:
         """Start a command, in a session of its own, and with a temporary folder of its own."""
         temporary = self.folder / f"{out.name}-temporary"
         temporary.mkdir(exist_ok=True)
+        self.begun(out).unlink(missing_ok=True)
         words = [*COMMANDS[name].split(), "--out", str(out), *(["--jobs", str(jobs)] if name != "tune" else [])]
         environment = {**os.environ, TOKEN: out.name, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
@@ -87,6 +95,10 @@ class Attack:
             env=environment,
             start_new_session=True,
         )
+
+    def begun(self, out: Path) -> Path:
+        """The file by which a command says that it runs: Python has started, and ogd has its plugin."""
+        return self.folder / f"{out.name}-begun"
 
     def finish(self, name: str, out: Path, jobs: int) -> tuple[int, str]:
         """Run a command to its end; its exit code and what it said."""
@@ -128,8 +140,8 @@ class Attack:
         if who == "worker":
             hit = self._kill_worker(process, out.name)
         elif who == "terminal":
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, getattr(signal, which))
+            if hit:
+                os.killpg(process.pid, getattr(signal, which))  # a zombie's group is there until it is waited for
         else:
             process.send_signal(getattr(signal, which))
         try:
@@ -138,12 +150,28 @@ class Attack:
             process.kill()
             said = process.communicate()[1]
             self.fail("hangs", f"{out.name}: ogd {name} after {signalled}")
-        self.look_at(said, f"{out.name}: ogd {name}, --jobs {jobs}, {signalled} after {delay:.2f} s")
+        self.look_at(said, out, f"{out.name}: ogd {name}, --jobs {jobs}, {signalled} after {delay:.2f} s")
         hit = hit and (who == "worker" or process.returncode != 0)  # it may have come while all was done
-        if who == "worker" and process.returncode:
-            self.fail("wrong exits", f"{out.name}: {process.returncode} after {signalled}: {said[-300:]}")
+        if not self.may_end(process.returncode, said, name, out, signalled):
+            where = f"{out.name}: ogd {name}, --jobs {jobs}"
+            self.fail("wrong exits", f"{where}: {process.returncode} after {signalled} at {delay:.2f} s: {said[-300:]}")
         self.outlived(out.name, signalled)
         return hit
+
+    def may_end(self, code: int, said: str, name: str, out: Path, signalled: str) -> bool:
+        """Whether a command may end so after a signal.
+
+        It ends as if nothing had come (code 0), or says that it was interrupted. Only where Python itself is at work
+        may it end by the signal: before the command runs, or after it when all its records are written.
+        """
+        who, which = signalled.split()
+        if code == 0 or who == "worker":
+            return code == 0
+        if code == ENDS[which]:
+            return which == "SIGKILL" or "ogd: interrupted" in said
+        if not self.begun(out).exists():
+            return code in (-getattr(signal, which), 1)  # 1 after a traceback of Python's, which is looked at
+        return code == -getattr(signal, which) and written(out) == self.whole[name]
 
     def _kill_worker(self, process: subprocess.Popen[str], token: str) -> bool:
         """Kill a worker, waiting for one if there is none yet."""
@@ -169,9 +197,12 @@ class Attack:
     def end(self, name: str, out: Path, jobs: int) -> None:
         """Let the command finish, and compare what it leaves with what it should."""
         code, said = self.finish(name, out, jobs)
-        self.look_at(said, f"{out.name}: ogd {name}, --jobs {jobs}, to its end")
+        self.look_at(said, out, f"{out.name}: ogd {name}, --jobs {jobs}, to its end")
         if code:
-            self.fail("wrong exits", f"{out.name}: ogd {name} ends with {code}: {said[-300:]}")
+            now = time.strftime("%H:%M:%S")  # 143 would be a signal from somebody else: the attack sent it none
+            self.fail(
+                "wrong exits", f"{out.name}: ogd {name}, sent no signal, ends with {code} at {now}: {said[-300:]}"
+            )
         there, expected = written(out), self.whole[name]
         if there != expected:
             names = [str(path) for path in there.keys() | expected.keys() if there.get(path) != expected.get(path)]
@@ -183,12 +214,13 @@ class Attack:
             self.fail("files left", f"{out.name}: {path.name}")
         shutil.rmtree(out, ignore_errors=True)
         shutil.rmtree(temporary, ignore_errors=True)
+        self.begun(out).unlink(missing_ok=True)
 
-    def look_at(self, said: str, where: str) -> None:
+    def look_at(self, said: str, out: Path, where: str) -> None:
         """Look for tracebacks in what a command said."""
         if "Traceback" not in said:
             return
-        if "ogd/" in said.split("Traceback", 1)[1]:
+        if self.begun(out).exists() or "ogd/cli/" in said:
             self.fail("tracebacks", f"{where}: {said.strip()[-400:]}")
         else:
             with self.lock:

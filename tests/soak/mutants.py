@@ -4,7 +4,8 @@
     python tests/soak/mutants.py --show             prints that record as Markdown
 
 A mutant is a copy of the package with one comparison, sign, number, condition or statement changed, drawn by a seed. It
-is caught if one of its package's tests fails or takes too long.
+is caught if a test fails or takes too long: of its package's tests those that call the changed function, fastest first,
+for up to 20 seconds. First all tests run once to see which these are. Two mutants are tried at once.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,8 @@ from ogd.files import write_text
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "mutants.json"
-LIMIT = 240  # seconds for the tests of one mutant
+LANES = 2  # mutants at once
+LIMIT = 120  # seconds for the tests of one mutant
 TESTS = {  # the first that fits; a package's fast tests
     "memory/algebra": "blocks pseudo_inverse convolved memory memory_forgetting gradients",
     "memory/gradients": "gradients uses output_gradients convolved memory",
@@ -153,22 +156,51 @@ def tests_of(name: str) -> list[str]:
     return [str(ROOT / "tests" / f"test_{test}.py") for test in chosen.split()]
 
 
-def tried(copy: Path, name: str, place: int) -> dict[str, Any]:
-    """Make one mutant, run its tests and put the file back."""
-    path = copy / "ogd" / name
+@dataclass
+class Trial:
+    """A mutant whose tests run in a fork of this process."""
+
+    about: dict[str, Any]
+    path: Path  # of the changed file
+    source: str  # which is put back
+    child: int
+    began: float
+
+    def ended(self) -> dict[str, Any] | None:
+        """The mutant's line in the record, once its tests are over."""
+        seconds = time.monotonic() - self.began
+        ended, status = os.waitpid(self.child, os.WNOHANG)
+        if ended:
+            outcome = "survived" if os.waitstatus_to_exitcode(status) == 0 else "caught"
+        elif seconds < LIMIT:
+            return None
+        else:
+            outcome = "too slow"
+            self.kill()
+        self.path.write_text(self.source)
+        return {**self.about, "outcome": outcome, "seconds": round(seconds, 1)}
+
+    def kill(self) -> None:
+        os.killpg(self.child, signal.SIGKILL)
+        os.waitpid(self.child, 0)
+
+
+def begun(copy: Path, name: str, place: int, measured: dict[str, Any]) -> Trial:
+    """Make one mutant in a copy of the package, and start its tests."""
+    from covering import covering
+
+    path, mutator = copy / "ogd" / name, Mutator(place)
     source = path.read_text()
-    mutator = Mutator(place)
-    path.write_text(ast.unparse(ast.fix_missing_locations(mutator.visit(ast.parse(source)))))
-    began = time.monotonic()
-    try:
-        outcome = _outcome(copy, tests_of(name))
-    finally:
-        path.write_text(source)
-    seconds = round(time.monotonic() - began, 1)
-    return {"file": name, "place": place, "change": mutator.told, "outcome": outcome, "seconds": seconds}
+    mutant = ast.unparse(ast.fix_missing_locations(mutator.visit(ast.parse(source))))
+    files = {f"tests/{Path(file).name}" for file in tests_of(name)}
+    own = {test: about for test, about in measured.items() if test.split("::")[0] in files}
+    chosen = covering(own, name, int(mutator.told.split(":")[0]))
+    path.write_text(mutant)
+    about = {"file": name, "place": place, "change": mutator.told, "tests": len(chosen)}
+    return Trial(about, path, source, _forked(copy, chosen), time.monotonic())
 
 
-def _outcome(copy: Path, tests: list[str]) -> str:
+def _forked(copy: Path, tests: list[str]) -> int:
     """Run tests in a fork of this process, which has torch and pytest already."""
     child = os.fork()
     if child == 0:
@@ -183,16 +215,9 @@ def _outcome(copy: Path, tests: list[str]) -> str:
         os.chdir(ROOT)
         import pytest
 
-        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])))
-    until = time.monotonic() + LIMIT
-    while time.monotonic() < until:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "caught"
-        time.sleep(0.1)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "too slow"
+        # without tests nothing can fail
+        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])) if tests else 0)
+    return child
 
 
 def main() -> None:
@@ -200,31 +225,53 @@ def main() -> None:
     words.add_argument("--count", type=int, default=100)
     words.add_argument("--seed", type=int, default=0)
     asked = words.parse_args()
-    import pytest  # noqa: F401
     import torch
+
+    from covering import measured
 
     torch.set_num_threads(1)
     sys.dont_write_bytecode = True
     chosen = random.Random(asked.seed).sample(places(), asked.count)
     old = json_files.load(RECORD) if RECORD.exists() else {"seed": None}
-    mutants = old["mutants"] if old["seed"] == asked.seed else []
+    record = {"schema": 1, "seed": asked.seed, "places": len(places()), "mutants": []}
+    if (old["seed"], old.get("places")) == (asked.seed, record["places"]):
+        record = old
+    done = {(mutant["file"], mutant["place"]) for mutant in record["mutants"]}
+    left = [one for one in chosen if one not in done]
+    tests = measured(test for name, _ in chosen for test in tests_of(name))
+    began, total, running = time.monotonic(), len(left), dict[Path, Trial]()
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "src"
-        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in sorted({name for name, _ in chosen}):  # ast.unparse alone must change nothing
-            path = copy / "ogd" / name
-            path.write_text(ast.unparse(ast.parse(path.read_text())))
-        for name, place in chosen[len(mutants) :]:
-            mutants.append(tried(copy, name, place))
-            last = mutants[-1]
-            print(
-                f"{len(mutants)}/{asked.count} {last['outcome']}: {name}:{last['change']}", file=sys.stderr, flush=True
-            )
-            record = {"schema": 1, "seed": asked.seed, "places": len(places()), "mutants": mutants}
-            write_text(RECORD, json.dumps(record, indent=1) + "\n")
+        free = [Path(folder) / f"src-{lane}" for lane in range(LANES)]
+        for copy in free:
+            shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        try:
+            while left or running:
+                while left and free:
+                    copy = free.pop()
+                    running[copy] = begun(copy, *left.pop(0), tests)
+                for copy, trial in list(running.items()):
+                    if (found := trial.ended()) is not None:
+                        del running[copy]
+                        free.append(copy)
+                        record["mutants"].append(found)
+                        write_text(RECORD, json.dumps(record, indent=1) + "\n")
+                        _tell(found, total - len(left) - len(running), total, began)
+                time.sleep(0.05)
+        finally:
+            for trial in running.values():
+                trial.kill()
+
+
+def _tell(found: dict[str, Any], number: int, total: int, began: float) -> None:
+    minutes = (time.monotonic() - began) / number * (total - number) / 60
+    told = f"{found['outcome']}: {found['file']}:{found['change']}"
+    print(f"{number}/{total}, {minutes:.1f} min left, {told}", file=sys.stderr, flush=True)
 
 
 def show() -> None:
+    if not RECORD.exists():
+        print("There is no record yet: run `python tests/soak/mutants.py`.")
+        return
     record = json_files.load(RECORD)
     by_package = {package: Counter[str]() for package in ("memory", "methods", "training", "records")}
     for mutant in record["mutants"]:
@@ -236,6 +283,13 @@ def show() -> None:
         print(f"| {package} | {' | '.join(map(str, cells))} |")
     share = 1 - total["survived"] / total.total()
     print(f"\n{share:.0%} of {total.total()} mutants, drawn from {record['places']:,} places, were caught.")
+    survivors = [mutant for mutant in record["mutants"] if mutant["outcome"] == "survived"]
+    if survivors:
+        print("\n| survivor | change | tests that ran it |\n| --- | --- | ---: |")
+    for mutant in sorted(survivors, key=lambda mutant: mutant["file"]):
+        line, change = mutant["change"].split(": ", 1)
+        change = change.replace("|", "\\|")
+        print(f"| {mutant['file']}:{line} | `{change}` | {mutant['tests']} |")
 
 
 if __name__ == "__main__":

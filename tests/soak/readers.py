@@ -124,7 +124,7 @@ def _shown(path: Path, value: Any) -> Reader:
             try:
                 cli.main(["bench", "--show", str(path)])
             except SystemExit as left:
-                if left.code == 130:  # whoever interrupts the attack while a command runs in it
+                if left.code in (130, 143):  # whoever interrupts the attack while a command runs in it
                     raise KeyboardInterrupt from left
                 if left.code == 2 and err.getvalue().startswith("ogd: ") and err.getvalue().count("\n") == 1:
                     raise ValueError(err.getvalue()) from left

@@ -11,6 +11,9 @@ HARM = ("tracebacks", "differing records", "processes left", "files left", "wron
 
 def show() -> None:
     """Print what was done, also where it is not finished."""
+    if not RECORD.exists():
+        print("There is no record yet: run `make soak`.")
+        return
     record = json_files.load(RECORD)
     found = record["found"]
     print("| reader | mutated inputs | read | refused | anything else |\n| --- | ---: | ---: | ---: | ---: |")
@@ -22,7 +25,7 @@ def show() -> None:
     print(f"\n| after {killed['kills']} kills in {killed['trials']} trials | count |\n| --- | ---: |")
     for signalled, count in sorted(killed["by signal"].items()):
         print(f"| {signalled} | {count} |")
-    for kind in (*HARM, "tracebacks before the first line of ogd"):
+    for kind in (*HARM, "tracebacks of Python before it has imported ogd"):
         print(f"| **{kind}** | {killed.get(kind, 0)} |")
     if found["memory"]:
         print("\n| hostile files | most memory above the input | in |\n| --- | ---: | --- |")

@@ -1,6 +1,6 @@
 """The attack on files and processes: `make soak`.
 
-    python tests/soak/soak.py                                   all of it, about half an hour on two cores
+    python tests/soak/soak.py                                   all of it, in less than half an hour on two cores
     python tests/soak/soak.py --inputs 500 --kills 1 --files 3  a small part, in seconds
 
 100,000 mutated inputs through every reader, 100 kills at random moments, and large hostile files whose reading must not
@@ -32,8 +32,8 @@ from ogd.records.record import environment  # noqa: E402
 
 RECORD = ROOT / "results" / "soak.json"
 MEMORY_DISK = Path("/dev/shm")  # inputs are many small files, which need no disk
-PART_OF_A_KILL = 300  # mutated inputs that take as long as one kill
-PART_OF_A_FILE = 60
+PART_OF_A_KILL = 2_500  # mutated inputs that take as long as one kill
+PART_OF_A_FILE = 800
 INTERVAL = 5.0  # seconds between two records
 
 
@@ -47,15 +47,15 @@ class Soak:
             old = json_files.load(path)
             if old["asked"] == asked and not old["finished"]:
                 self.found = old["found"]
-        self.display, self.written = Display("soak"), time.monotonic()
+        self.display, self.written, self.finished = Display("soak"), time.monotonic(), False
 
     def tell(self, part: int, note: str) -> None:
         self.display.advance(part, note)
         if time.monotonic() - self.written > INTERVAL:
-            self.write(finished=False)
+            self.write()
 
-    def write(self, *, finished: bool) -> None:
-        record = {"schema": 1, "asked": self.asked, "finished": finished, "found": self.found}
+    def write(self) -> None:
+        record = {"schema": 1, "asked": self.asked, "finished": self.finished, "found": self.found}
         write_text(self.path, json.dumps({**record, "environment": environment()}, indent=1) + "\n")
         self.written = time.monotonic()
 
@@ -70,7 +70,7 @@ class Soak:
             parts = {"inputs": self._inputs, "kills": self._kills, "memory": self._memory}
             for name in only or parts:
                 self._timed(name, lambda part=parts[name], name=name: part(Path(fast if name == "inputs" else slow)))
-        self.write(finished=not only)
+        self.finished = not only
 
     def _inputs(self, folder: Path) -> None:
         inputs.attack(inputs.made(folder), self.asked["inputs"], self.asked["seed"], self.found["inputs"], self.tell)
@@ -117,7 +117,8 @@ def harm(found: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     # a shell starts what is in its background without Ctrl-C, and so it would be for all that is killed with it here
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for which in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(which, signal.default_int_handler)
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, number in (("inputs", 100_000), ("kills", 100), ("files", 1_000), ("seed", 0)):
         words.add_argument(f"--{name}", type=int, default=number)
@@ -128,8 +129,9 @@ def main() -> None:
     try:
         soak.run(only)
     except KeyboardInterrupt:
-        soak.write(finished=False)
         sys.exit("interrupted: run the same command again to resume")
+    finally:
+        soak.write()
     problems = harm(soak.found)
     print(f"{len(problems)} problems; the record: {soak.path}")
     sys.exit("\n".join(problems) or 0)

@@ -7,11 +7,18 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; every error is one line and an exit code."""
+    """Run the command line; every error is one line and an exit code. Without arguments it takes the process's own."""
     try:
-        from ogd.cli.command import command
+        from ogd.cli.stopping import leaving, like_ctrl_c
 
-        command(arguments)
-    except KeyboardInterrupt:
+        with like_ctrl_c():
+            from ogd.cli.command import command
+
+            try:
+                command(arguments)
+            finally:
+                if arguments is None:  # the process ends with its command
+                    leaving()
+    except KeyboardInterrupt as stop:
         print("ogd: interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(getattr(stop, "code", 130))

@@ -3,9 +3,7 @@
 import io
 import os
 import re
-import signal
 import sys
-import threading
 import warnings
 from argparse import Namespace
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ from typing import NoReturn
 from ogd import laboratory
 from ogd.cli.arguments import flag
 from ogd.cli.parser import fail, load_plugins, parser
+from ogd.cli.stopping import Terminated
 from ogd.plugins import load_plugin
 from ogd.terminal import visible
 
@@ -26,7 +25,6 @@ def command(arguments: Sequence[str] | None = None) -> None:
     warnings.formatwarning = lambda message, *_: f"ogd: {visible(message)}\n"
     options = Namespace(resumes=False)
     try:
-        _end_like_ctrl_c()
         load_plugins(arguments)  # first, for the parser has the options of what they register
         options = parser().parse_args(arguments)
         for file in getattr(options, "plugin", []):  # those of an abbreviated --plugin
@@ -39,26 +37,12 @@ def command(arguments: Sequence[str] | None = None) -> None:
         tell(error, resumes=options.resumes)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
-
-
-def _end_like_ctrl_c() -> None:
-    """On SIGTERM say how to go on and leave nothing running, as on Ctrl-C."""
-
-    def terminated(*_: object) -> NoReturn:
-        raise Terminated
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, terminated)
-
-
 def tell(error: BaseException, *, resumes: bool) -> NoReturn:
     """Say in one line what went wrong, and leave; what is no error of a user's is raised again."""
     match error:
         case KeyboardInterrupt():
             how = ": run the same command again to resume from the last checkpoint; what is finished is kept"
-            fail(f"interrupted{how if resumes else ''}", 143 if isinstance(error, Terminated) else 130)
+            fail(f"interrupted{how if resumes else ''}", Terminated.code if isinstance(error, Terminated) else 130)
         case ValueError():
             fail(re.sub(r"^([a-z_]+): ", lambda match: f"{shown(match[1])}: ", visible(error)), 2)
         case BrokenPipeError():  # whoever read our output has seen enough

@@ -9,6 +9,7 @@ import numpy as np
 from ogd.catalogue import METHODS, Method
 from ogd.experiments.answers import Found
 from ogd.records import Request, RunRecord, average_accuracy, final_accuracy, find, forgetting, read
+from ogd.records.record import read_journal
 from ogd.reporting.index import tasks_of, unusual
 from ogd.reporting.tables import Array, matrices, mean_std
 
@@ -68,13 +69,22 @@ def others(folder: Path, found: Iterable[Found]) -> Others:
     """
     shown = {record.request.key for one in found if one.share >= WHOLE for record in one.records()}
     settings, unreadable = [], []
-    for path in sorted({path.parent for path in folder.glob("*/run-*.json")}):
+    for path in sorted({path.parent for kind in ("run", "unit") for path in folder.glob(f"*/{kind}-*.json")}):
         if path.name.rpartition("-")[2] in shown:
             continue
         try:
-            request = read(min(path.glob("run-*.json"))).request
+            request = _request(path)
             settings.append(Own(request, tuple(find(folder, request).values())))
         except ValueError:
             unreadable.append(path.name)
     settings.sort(key=lambda own: (own.benchmark, -float(np.mean(average_accuracy(own.accuracy)))))
     return Others(tuple(settings), tuple(unreadable))
+
+
+def _request(folder: Path) -> Request:
+    """What the records of a folder answer, also where a killed process left them in a journal."""
+    runs = sorted(folder.glob("run-*.json"))
+    found = [read(runs[0])] if runs else read_journal(min(folder.glob("unit-*.json")))
+    if not found:
+        raise ValueError(f"{folder} has a journal without records")
+    return found[0].request
