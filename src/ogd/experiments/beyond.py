@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ogd.catalogue import INITS, METHODS, Look
 from ogd.experiments.experiment import YARDSTICK, Drawing, Experiment, Row, varied
-from ogd.experiments.paper import INIT, PAPER, TASKS, with_weights
+from ogd.experiments.paper import INIT, PAPER, TASKS
 
 LAMBDAS = (1, 10, 30, 100, 300)  # at 1000 a run on Rotated diverges
 EVERY = (10, 50, 500)
@@ -72,4 +72,4 @@ WEIGHTS = Experiment(
     parts=tuple(tuple(varied(table, init=init) for init in INITS) for table in TABLES),
 )
 
-BEYOND = (*map(with_weights, SWEEPS), WEIGHTS)
+BEYOND = (*(varied(sweep, init=INIT) for sweep in SWEEPS), WEIGHTS)

@@ -1,7 +1,9 @@
 """Which memory keeps what: experiments of ours on what a method stores and how it uses it."""
 
+from collections.abc import Iterable
+
 from ogd.catalogue import Look
-from ogd.experiments.experiment import Experiment, Row, Setting
+from ogd.experiments.experiment import Drawing, Experiment, Row, Setting
 from ogd.experiments.paper import INIT
 
 # One setting for all benchmarks, with the default α: nothing here is tuned.
@@ -13,6 +15,12 @@ BENCHMARKS: dict[str, Setting] = {
     "Split": {"benchmark": "split", "tasks": 5},
     "Split, one softmax": {"benchmark": "split", "tasks": 5, "heads": "single"},
 }
+ROTATED = BENCHMARKS["Rotated"]
+CHOICES = ("uniform", "balanced", "uncertain", "hardest", "herding")
+KEPT = (10, 20, 50, 200)
+ANGLES = (30, 60, 90, 120, 180)
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+REFRESHED: Setting = {"refresh": 500}
 COMPARED: dict[str, tuple[str, Setting]] = {
     "MTL": ("mtl", {}),
     "rehearsal, recommended": ("der", RECOMMENDED),
@@ -23,15 +31,19 @@ COMPARED: dict[str, tuple[str, Setting]] = {
     "OGD": ("ogd", {}),
     "SGD": ("sgd", {}),
 }
+LOOKS = {"rehearsal, recommended": LOOK, "OGD, renewed": Look("#CC6677", "P", (0, (1, 1)))}
 
 
-def _rows() -> tuple[Row, ...]:
-    found = []
-    for label, (method, options) in COMPARED.items():
-        settings = tuple({**benchmark, **options, "init": INIT} for benchmark in BENCHMARKS.values())
-        look = LOOK if options is RECOMMENDED else None
-        found.append(Row(label, method, settings, look=look, subject=method == "ogd"))
+def _rows(columns: Iterable[Setting], compared: dict[str, tuple[str, Setting]] = COMPARED) -> tuple[Row, ...]:
+    columns, found = tuple(columns), []
+    for label, (method, options) in compared.items():
+        settings = tuple({**column, **options, "init": INIT} for column in columns)
+        found.append(Row(label, method, settings, look=LOOKS.get(label), subject=method == "ogd"))
     return tuple(found)
+
+
+def _only(*labels: str) -> dict[str, tuple[str, Setting]]:
+    return {label: COMPARED[label] for label in labels}
 
 
 WHICH = Experiment(
@@ -39,11 +51,61 @@ WHICH = Experiment(
     "Which protection: the average over 5 tasks, after the last",
     "average",
     tuple(BENCHMARKS),
-    _rows(),
+    _rows(BENCHMARKS.values()),
     runs=5,
     note="200 examples or gradients of each task are stored. Split has one head per task, or one softmax over all ten "
     "classes. The recommended rehearsal draws its examples by uncertainty and takes 30 of them every 10 steps, with "
     "α = 0.5 on every benchmark.",
     named=True,
 )
-MEMORIES = (WHICH,)
+CHOOSING = Experiment(
+    "choices",
+    "Rotated MNIST, 5 tasks: which examples DER++ keeps, and how many",
+    "average",
+    tuple(f"{n} per task" for n in KEPT),
+    tuple(
+        Row(
+            choose,
+            "der",
+            tuple({**ROTATED, "epochs": 1, "lr": 5e-3, "init": INIT, "per_task": n, "choose": choose} for n in KEPT),
+        )
+        for choose in CHOICES
+    ),
+    runs=3,
+    note="One epoch per task at a learning rate of 0.005; 10 examples replayed per step, α = 0.5.",
+    profile="one epoch per task",
+    named=True,
+)
+DISSIMILAR = Experiment(
+    "dissimilar",
+    "Rotated MNIST, 2 tasks: task 1 after task 2, over the angle of task 2",
+    "first",
+    tuple(f"{angle}°" for angle in ANGLES),
+    _rows(
+        ({"benchmark": "rotated", "angles": (0, angle)} for angle in ANGLES),
+        _only("MTL", "rehearsal, recommended", "ER", "A-GEM")
+        | {"OGD, renewed": ("ogd", REFRESHED)}
+        | _only("OGD", "SGD"),
+    ),
+    runs=3,
+    drawing=Drawing("lines", "angle of task 2 (degrees)", over="angles"),
+    note="As Figure 3, with more ways to use 200 stored examples. Renewed: gradients of kept examples taken anew "
+    "every 500 steps.",
+    named=True,
+)
+HIGH_RATES = Experiment(
+    "rates",
+    "Rotated MNIST, 5 tasks, one pass: the average after the last, over the learning rate",
+    "average",
+    tuple(f"{lr:g}" for lr in RATES),
+    _rows(
+        ({**ROTATED, "epochs": 1, "lr": lr} for lr in RATES),
+        _only("MTL", "rehearsal, recommended", "ER", "OGD", "SGD"),
+    ),
+    runs=3,
+    drawing=Drawing("lines", "learning rate", over="lr", log=True),
+    note="One epoch per task.",
+    profile="one epoch per task",
+    named=True,
+)
+MEMORIES = (WHICH, CHOOSING, DISSIMILAR, HIGH_RATES)
