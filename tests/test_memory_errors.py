@@ -69,7 +69,7 @@ def test_wrong_types_are_named() -> None:
         (lambda: Memory(model).remember((x, y), per_task=0), ValueError, "per_task must be a whole number"),
         (lambda: Memory(model).remember((x, y), choose=1), ValueError, "choose: must be one of uniform, balanced"),
         (lambda: Memory(model).remember((x, y), choose="uncertian"), ValueError, "did you mean 'uncertain'"),
-        (lambda: Memory(model, None).remember((x, y), choose="uncertain"), ValueError, "draws a number of examples"),
+        (lambda: Memory(model, None).remember((x, y), choose="uncertain"), ValueError, "draws per_task examples"),
         (
             lambda: Memory(model, None).remember((x, y), choose="balanced"),
             ValueError,

@@ -43,8 +43,8 @@ def test_looks_labels_and_summaries():
 @pytest.mark.parametrize(
     ("register", "message"),
     [
-        (lambda: register_method("ogd", Mine), "name: there is a method 'ogd' already; take another name"),
-        (lambda: register_method("My Method", Mine), "name: a method is named by small letters, digits, - and _"),
+        (lambda: register_method("ogd", Mine), "name: there is a method 'ogd' already; choose another name"),
+        (lambda: register_method("My Method", Mine), "name: a method name consists of small letters, digits, - and _"),
         (lambda: register_method("mine", 3), "method: 'mine' must be a class or a function, not 3"),
         (lambda: register_method("mine", Mine, options=[Option("pace", 1, "")]), "Mine takes no argument 'pace'"),
         (lambda: register_method("mine", benchmark), "options: benchmark needs 'tasks': describe it by an Option"),

@@ -44,7 +44,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def _end_like_ctrl_c() -> None:
-    """On SIGTERM say how to go on and leave nothing running, as on Ctrl-C."""
+    """On SIGTERM say how to resume and leave nothing running, as on Ctrl-C."""
 
     def terminated(*_: object) -> NoReturn:
         raise Terminated
