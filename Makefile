@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# mkdocs-material prints at every build that its support ends in May 2027
+export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help reproduce reproduce-paper test test-all soak bench format docs clean

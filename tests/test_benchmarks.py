@@ -132,7 +132,7 @@ def test_own_says_what_is_wrong(tasks, options, message):
         (lambda d: benchmarks.permuted(2.0, dataset=d), "tasks: must be a whole number"),
         (lambda d: benchmarks.rotate(torch.rand(5, 5), 10), "images: must be"),
         (lambda d: benchmarks.rotate(torch.rand(1, 5, 5), float("nan")), "degrees: must be"),
-        (lambda d: benchmarks.split(6, dataset=d), "tasks: 10 classes over 6 tasks leave a head with a single one"),
+        (lambda d: benchmarks.split(6, dataset=d), "tasks: 10 classes over 6 tasks leave a head with a single class"),
         (lambda d: benchmarks.rotated(0, dataset=d), "tasks: must be at least 1"),
         (lambda d: benchmarks.rotated(3, angles=[0, 10], dataset=d), "angles: 2 angles do not make 3 tasks"),
         (lambda d: benchmarks.rotated(angles=[], dataset=d), "angles: give at least one"),

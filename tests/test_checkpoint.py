@@ -53,7 +53,7 @@ def test_a_killed_training_goes_on_to_the_same_result(tiny, tmp_path, name, _met
     if options.get("projection") == "implicit" and ("optimizer" in optimizer or "kind" in optimizer):
         options = {**options, "projection": None}
     if kind is methods.GPM and "kind" in optimizer:
-        pytest.skip("gpm knows the layers of a perceptron alone")
+        pytest.skip("gpm works on perceptrons only")
     benchmark = make(name, tiny, tasks=3)
     settings = {**optimizer, "curve_every": 4}
     whole = fit(benchmark, kind(**options), **settings)
@@ -155,7 +155,7 @@ def test_nonsense_is_refused_before_work_begins(tiny, call, message):
 def test_a_full_disk_does_not_stop_the_training(tiny, tmp_path):
     (tmp_path / "file").write_text("")
     checkpoint = Checkpoint(tmp_path / "file" / "checkpoint", "me")
-    with pytest.warns(UserWarning, match="going on without") as caught:
+    with pytest.warns(UserWarning, match="continuing without it") as caught:
         fit(make("rotated", tiny), checkpoint=checkpoint)
     assert len(caught) == 1
 

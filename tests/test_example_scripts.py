@@ -15,6 +15,7 @@ from small_lab import fit, make
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 README = (EXAMPLES / "README.md").read_text()
+PAGE = (EXAMPLES.parent / "docs" / "examples.md").read_text()
 HELPERS = {"digits.py"}
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.name not in HELPERS)
 
@@ -51,4 +52,5 @@ def test_own_method_trains_and_is_a_plugin(capsys, tiny):
 def test_it_is_short_and_in_the_readme(path):
     assert len(path.read_text().splitlines()) <= 80
     assert f"\n## [`{path.name}`]({path.name})" in README
+    assert f"\n| `{path.name}` |" in PAGE
     assert f"python examples/{path.name}" in path.read_text()

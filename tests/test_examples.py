@@ -200,8 +200,8 @@ def test_options_of_the_other_kind_are_refused() -> None:
     for options, message in (
         ({"keep": "both"}, 'keep must be "gradients" or "examples"'),
         ({"keep": ["examples"]}, "keep must be"),
-        ({"keep": "examples", "sharded": True}, "sharded=True is of stored gradients"),
-        ({"keep": "examples", "dtype": torch.bfloat16}, "dtype= is of stored gradients"),
+        ({"keep": "examples", "sharded": True}, "sharded=True applies to stored gradients"),
+        ({"keep": "examples", "dtype": torch.bfloat16}, "dtype= applies to stored gradients"),
     ):
         with pytest.raises(ValueError, match=message):
             Memory(model, **options)

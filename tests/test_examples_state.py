@@ -136,7 +136,7 @@ def test_another_model_is_told(model: nn.Module) -> None:
     if isinstance(model, Mixed):
         model.image, model.word = nn.Linear(108, 3), nn.Embedding(300, 3)
     memory = Memory(model, keep="examples")
-    with pytest.raises(ValueError, match="the memory is of another model"):
+    with pytest.raises(ValueError, match="the memory belongs to another model"):
         memory.load_state_dict(filled().state_dict())
     assert len(memory) == 0
 

@@ -151,7 +151,7 @@ def test_errors_come_before_work(archive, tmp_path, capsys, monkeypatch):
 def test_files_of_somebody_else_are_left_alone(archive, tmp_path, capsys):
     (tmp_path / flights.FILE).write_bytes(b"mine")
     code, _, err = run(capsys, "data", "flights", "--out", tmp_path, "--archive", archive)
-    assert (code, "has another content" in err) == (2, True)
+    assert (code, "exists with different content" in err) == (2, True)
     assert (tmp_path / flights.FILE).read_bytes() == b"mine"
 
 

@@ -48,7 +48,7 @@ def test_an_update_leaves_the_outputs_for_protected_inputs(tiny, kind, optimizer
 
 
 def test_other_networks_are_refused(tiny):
-    with pytest.raises(ValueError, match="gpm knows the inputs of a perceptron's layers alone"):
+    with pytest.raises(ValueError, match="gpm works on perceptrons only"):
         fit(make("rotated", tiny), methods.GPM(), kind="cnn")
     with pytest.raises(ValueError, match="it needs model mlp, not cnn"):
         resolve("rotated", "gpm", tiny, model="cnn")

@@ -25,7 +25,7 @@ REFUSED = {
     "class too large": (lambda x, y: (x, 0 * y), {"classes": [0, 7]}, "4 logits: a label or class of 7"),
     "classes twice": (lambda x, y: (x, y), {"classes": [1, 1]}, "classes must be different"),
     "no labels": (lambda x, y: (x, None), {}, "needs a label for each example"),
-    "labels are floats": (lambda x, y: (x, y.double()), {}, "needs a label for each example"),
+    "labels are floats": (lambda x, y: (x, y.double()), {}, 'for a regression .* outputs="all"'),
     "labels of another number": (lambda x, y: (x, y[:-1]), {}, "share their first axis"),
     "logits of another shape": (
         lambda x, y: (x, y),
@@ -69,7 +69,7 @@ def test_wrong_types_are_named() -> None:
         (lambda: Memory(model).remember((x, y), per_task=0), ValueError, "per_task must be a whole number"),
         (lambda: Memory(model).remember((x, y), choose=1), ValueError, "choose: must be one of uniform, balanced"),
         (lambda: Memory(model).remember((x, y), choose="uncertian"), ValueError, "did you mean 'uncertain'"),
-        (lambda: Memory(model, None).remember((x, y), choose="uncertain"), ValueError, "draws a number of examples"),
+        (lambda: Memory(model, None).remember((x, y), choose="uncertain"), ValueError, "draws per_task examples"),
         (
             lambda: Memory(model, None).remember((x, y), choose="balanced"),
             ValueError,

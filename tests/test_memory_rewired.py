@@ -158,7 +158,7 @@ def test_adapters_after_remember_are_refused_by_name() -> None:
     protection = memory.protect(optimizer)
     adapted(model)
     optimizer.add_param_group({"params": [p for p in model.parameters() if p.requires_grad]})
-    message = r"0\.A, 0\.B, .*came after the last `remember` .*0\.weight is now 0\.base\.weight"
+    message = r"0\.A, 0\.B, .*added since the last `remember` .*0\.weight is now 0\.base\.weight"
     weights = [p.detach().clone() for p in model.parameters()]
     for call in (lambda: train(model, optimizer, x, y, 1), lambda: memory.remember((x, y)), memory.state_dict):
         with pytest.raises(ValueError, match=message):
@@ -201,7 +201,7 @@ def test_adapters_before_remember_and_wrapping_alone_are_protected(changed: Call
 def test_a_layer_inserted_in_a_chain_is_refused_and_a_new_head_is_free() -> None:
     memory, model, x, y = remembered()
     model.insert(2, nn.Linear(10, 10).double())
-    with pytest.raises(ValueError, match=r"2\.weight, 2\.bias: came after .*\(2\.weight is now 3\.weight\)"):
+    with pytest.raises(ValueError, match=r"2\.weight, 2\.bias: added since .*\(2\.weight is now 3\.weight\)"):
         memory.protect(optim.SGD(model.parameters(), lr=0.1))
     heads = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 4)}).double()
     memory = Memory(heads, logits=lambda m, x: m["a"](m["body"](x)))

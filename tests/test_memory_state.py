@@ -167,9 +167,9 @@ DAMAGES = {
     "a budget of words": (document(lambda d: d["options"].update(budget="x")), "options .* malformed"),
     "params of numbers": (document(lambda d: d["options"].update(params=[3])), "options .* malformed"),
     "per_task of words": (document(lambda d: d["options"].update(per_task="x")), "per_task must be"),
-    "examples of half a row": (document(lambda d: d.update(each=[3, 1])), "no whole number of examples"),
+    "examples of half a row": (document(lambda d: d.update(each=[3, 1])), "do not make whole examples"),
     "each of words": (document(lambda d: d.update(each=["x", 1])), "whole number of at least 1"),
-    "each of one task": (document(lambda d: d.update(each=[1])), "no whole number of examples"),
+    "each of one task": (document(lambda d: d.update(each=[1])), "do not make whole examples"),
     "when_full of numbers": (document(lambda d: d["options"].update(when_full=3)), "when_full must be"),
     "T of zero": (document(lambda d: first(d).update(T=0)), "whole number of at least 1"),
 }

@@ -87,7 +87,7 @@ def test_the_given_axes_are_drawn_on_and_returned():
         (lambda: plot.tasks([]), "runs: an accuracy matrix"),
         (lambda: plot.matrix("nowhere"), "runs: there are no records run-"),
         (lambda: plot.methods({"a": A}, task=4), "task: there are tasks 1 to 3, not 4"),
-        (lambda: plot.methods({"a": A, "b": A[:3, :2]}), r"as many tasks, not \[2, 3\]"),
+        (lambda: plot.methods({"a": A, "b": A[:3, :2]}), r"same number of tasks, not \[2, 3\]"),
         (lambda: plot.methods(A), "runs must be a dictionary"),
     ],
 )

@@ -262,7 +262,7 @@ def test_a_record_in_another_request_s_place_is_refused(tiny, tmp_path):
     record = make(tiny)
     path = records.write(record, tmp_path)
     path.write_text(path.read_text().replace('"lr": 0.001', '"lr": 0.002'))
-    with pytest.raises(ValueError, match="answers another request") as caught:
+    with pytest.raises(ValueError, match="holds another setting's result") as caught:
         records.find(tmp_path, record.request)
     assert str(path) in str(caught.value)
 
@@ -271,7 +271,7 @@ def test_a_record_under_another_number_is_refused(tiny, tmp_path):
     record = make(tiny, run=3)
     path = records.write(record, tmp_path)
     path.rename(path.with_name("run-4.json"))
-    with pytest.raises(ValueError, match=r"run-4.json answers another request"):
+    with pytest.raises(ValueError, match=r"run-4.json holds another setting's result"):
         records.find(tmp_path, record.request)
 
 

@@ -43,14 +43,14 @@ def test_looks_labels_and_summaries():
 @pytest.mark.parametrize(
     ("register", "message"),
     [
-        (lambda: register_method("ogd", Mine), "name: there is a method 'ogd' already; take another name"),
-        (lambda: register_method("My Method", Mine), "name: a method is named by small letters, digits, - and _"),
+        (lambda: register_method("ogd", Mine), "name: there is a method 'ogd' already; choose another name"),
+        (lambda: register_method("My Method", Mine), "name: a method name consists of small letters, digits, - and _"),
         (lambda: register_method("mine", 3), "method: 'mine' must be a class or a function, not 3"),
         (lambda: register_method("mine", Mine, options=[Option("pace", 1, "")]), "Mine takes no argument 'pace'"),
         (lambda: register_method("mine", benchmark), "options: benchmark needs 'tasks': describe it by an Option"),
-        (lambda: register_method("mine", Mine, options=[Option("lr", 1.0, "")]), "'lr' is the name of something else"),
-        (lambda: register_method("mine", Mine, options=[Option("storage", 1, "")]), "'storage' is the name of"),
-        (lambda: register_method("mine", Mine, options=[Option("heads", 1, "")]), "'heads' is the name of something"),
+        (lambda: register_method("mine", Mine, options=[Option("lr", 1.0, "")]), "'lr' is taken by something else"),
+        (lambda: register_method("mine", Mine, options=[Option("storage", 1, "")]), "'storage' is taken by"),
+        (lambda: register_method("mine", Mine, options=[Option("heads", 1, "")]), "'heads' is taken by something"),
         (lambda: register_method("mine", Mine, options=[Option("gain", True, "")]), "an int, float or str"),
         (lambda: register_method("mine", Mine, options=[Option("Gain", 1.0, "")]), "a name of small letters"),
         (lambda: register_method("mine", Mine, options=[Option("gain", -1.0, "")]), "gain: must be a number of at le"),
@@ -68,7 +68,7 @@ def test_looks_labels_and_summaries():
         (lambda: register_benchmark("split", benchmark), "name: there is a benchmark 'split' already"),
         (lambda: register_benchmark("mine", Mine), "settings: Mine takes no argument 'tasks'"),
         (lambda: register_benchmark("mine", benchmark, settings=[Option("a", 1, "")]), "takes no argument 'a'"),
-        (lambda: register_benchmark("mine", benchmark, settings=[Option("per_task", 1, "")]), "the name of something"),
+        (lambda: register_benchmark("mine", benchmark, settings=[Option("per_task", 1, "")]), "is taken by something"),
         (
             lambda: register_benchmark("mine", benchmark, settings=[Option("noise", None, "", takes=float)]),
             "every setting needs a default, unless `rules` find one",

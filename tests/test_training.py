@@ -166,7 +166,7 @@ def test_a_model_that_does_not_fit(tiny):
         training.train(benchmark, StackedMLP((29, 10)))
     with pytest.raises(TypeError, match=r"StackedModules\(\[module\]\) makes a stack of one"):
         training.train(benchmark, mlp((30, 10)))
-    with pytest.raises(ValueError, match="runs: a stack has its own"):
+    with pytest.raises(ValueError, match="runs: a stack already has its runs"):
         training.train(benchmark, StackedMLP((30, 10)), runs=3)
 
 

@@ -35,7 +35,7 @@ WRONG = {
         lambda f: edit(first(f), seconds=None),
         "run-1.json is not a usable record: seconds: must be a number",
     ),
-    "another place": (lambda f: edit(first(f), run=5), "run-1.json answers another request: its place is"),
+    "another place": (lambda f: edit(first(f), run=5), "run-1.json holds another setting's result: its place is"),
     "a gap": (lambda f: first(f).with_name("run-0.json").unlink(), ": lacks run 0"),
     "fewer runs": (lambda f: first(f).unlink(), "rotated: OGD: 1 of 2 runs"),
     "a setting": (lambda f: shutil.rmtree(first(f).parent), "rotated: OGD: not run yet"),

@@ -220,7 +220,7 @@ def _shown(value: float | None, measure: str, *, change: bool = False) -> str:
 
 
 def _table(rows: list[list[str]]) -> str:
-    """Rows as a Markdown table whose columns stand in line; the first column holds names."""
+    """Rows as a Markdown table with aligned columns; the first column holds names."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     first, *rest = widths
     rule = [":" + "-" * (first - 1), *("-" * (w - 1) + ":" for w in rest)]

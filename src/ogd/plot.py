@@ -93,7 +93,7 @@ def methods(runs: Mapping[str, Runs], task: int | None = None, ax: Axes | None =
     percents = {name: _percent(one) for name, one in runs.items()}
     counts = {percent.shape[-1] for percent in percents.values()}
     if len(counts) > 1:
-        raise ValueError(f"runs: all methods must have learned as many tasks, not {sorted(counts)}")
+        raise ValueError(f"runs: all methods must have learned the same number of tasks, not {sorted(counts)}")
     (count,) = counts
     if task is not None and task not in range(1, count + 1):
         raise ValueError(f"task: there are tasks 1 to {count}, not {task!r}")

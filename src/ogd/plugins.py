@@ -27,7 +27,7 @@ def load_plugin(path: str | os.PathLike[str]) -> None:
         name = f"ogd_plugin_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
-            raise ValueError(f"plugin: {str(path)!r} is no Python file; its name must end in .py")
+            raise ValueError(f"plugin: {str(path)!r} is not a Python file; its name must end in .py")
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)

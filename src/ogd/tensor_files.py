@@ -66,7 +66,7 @@ def read(path: Path, key: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _save(tensors: dict[str, Tensor], temporary: Path, metadata: dict[str, str]) -> None:
-    """Save in a folder that `files.sweep` knows: safetensors begins with a hidden file, and nobody can tell whose."""
+    """Save in a folder that `files.sweep` knows: safetensors writes a hidden file first, whose owner is unknown."""
     folder = temporary.with_name(f"{temporary.name[:-8]}{secrets.token_hex(4)}")
     folder.mkdir()
     try:

@@ -195,9 +195,9 @@ def test_a_memory_of_your_own_of_a_part_of_the_module():
 def test_errors(tmp_path):
     callback = OGD(per_task=4)
     fit(Net(), callback, A, epochs=1)
-    with pytest.raises(ValueError, match="memory is of another Net than the Net in training"):
+    with pytest.raises(ValueError, match="memory belongs to another Net, not to the Net in training"):
         fit(Net(), callback, A, epochs=1)
-    with pytest.raises(TypeError, match="per_task: a memory that is given has its own"):
+    with pytest.raises(TypeError, match="per_task: a given memory has its own options"):
         OGD(callback.memory, per_task=3)
     with pytest.raises(TypeError, match=r"memory must be an ogd.Memory or None, not Net"):
         OGD(Net())

@@ -94,7 +94,7 @@ def test_the_next_task_in_another_process(tmp_path):
 def test_a_checkpoint_without_a_memory_is_told_of(tmp_path):
     train(bert(), None, A, tmp_path, save_strategy="steps", save_steps=4)
     with pytest.raises(
-        FileNotFoundError, match=r"goes on from step 4, but there is no memory .*callback.restore\(folder"
+        FileNotFoundError, match=r"resumes from step 4, but there is no memory .*callback.restore\(folder"
     ):
         train(bert(), OGDCallback(), A, tmp_path, resume=str(tmp_path / "checkpoint-4"))
 

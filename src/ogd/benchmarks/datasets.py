@@ -49,7 +49,7 @@ def from_datasets(
 def _examples(source: Source, where: str) -> Examples:
     if isinstance(source, Dataset):
         if not hasattr(source, "__getitem__") or not hasattr(source, "__len__"):
-            raise ValueError(f"tasks: {where} data must be a Dataset with a length, whose items can be asked for")
+            raise ValueError(f"tasks: {where} data must be a Dataset with a length and items by index")
         items = [source[i] for i in range(len(source))]
         if not items:
             raise ValueError(f"tasks: {where} data are empty")

@@ -28,7 +28,7 @@ def resolve_partition(
         dealt = even(classes, tasks or TASKS)
         if heads == "multi" and min(len(part) for part in dealt) < 2:
             raise ValueError(
-                f"tasks: {len(classes)} classes over {tasks or TASKS} tasks leave a head with a single one"
+                f"tasks: {len(classes)} classes over {tasks or TASKS} tasks leave a head with a single class"
             )
     elif isinstance(given, str):
         dealt = parse(given, classes, tasks or TASKS)

@@ -101,9 +101,7 @@ def check_thresholds(given: Mapping[str, Value]) -> None:
 def _perceptron(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
     check_thresholds(options)
     if model != "mlp":
-        raise ValueError(
-            f"method: gpm knows the inputs of a perceptron's layers alone: it needs model mlp, not {model}"
-        )
+        raise ValueError(f"method: gpm works on perceptrons only: it needs model mlp, not {model}")
     return {}
 
 

@@ -121,9 +121,9 @@ def _check_name(kind: str, name: str, target: object, entries: dict[str, Any]) -
     if not callable(target):
         raise ValueError(f"{kind}: {name!r} must be a class or a function, not {target!r}")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise ValueError(f"name: a {kind} is named by small letters, digits, - and _, not {name!r}")
+        raise ValueError(f"name: a {kind} name consists of small letters, digits, - and _, not {name!r}")
     if name in entries and not _again(entries[name], target):
-        raise ValueError(f"name: there is a {kind} {name!r} already; take another name")
+        raise ValueError(f"name: there is a {kind} {name!r} already; choose another name")
 
 
 def _again(entry: Entry, target: object) -> bool:
@@ -135,9 +135,9 @@ def _again(entry: Entry, target: object) -> bool:
 def _check_options(
     argument: str, options: Sequence[Option[Any]], alike: Iterable[Option[Any]], unlike: Iterable[Option[Any]]
 ) -> None:
-    """Raise a ValueError for an option whose flag would mean two things, or that cannot take its own default.
+    """Raise a ValueError for an option whose flag would be ambiguous, or that cannot take its own default.
 
-    It may have the name of one that is alike (of another method, say), but of none that is unlike.
+    It may share its name with an option of the same kind, of another method, say, but of no other kind.
     """
     alike = list(alike)
     elsewhere = {name for option in unlike for name in (option.name, option.formerly)}
@@ -148,7 +148,7 @@ def _check_options(
                 f"{argument}: {option.name!r} needs a name of small letters, digits and _, and an int, float or str"
             )
         if option.name in taken:
-            raise ValueError(f"{argument}: {option.name!r} is the name of something else; take another one")
+            raise ValueError(f"{argument}: {option.name!r} is taken by something else; choose another name")
         kinds = {(one.kind, one.several) for one in alike if one.name == option.name}
         if kinds - {(option.kind, option.several)}:
             raise ValueError(f"{argument}: another {option.name!r} takes {_kind(kinds)}; rename this one")

@@ -47,7 +47,7 @@ class Dataset:
         return hash(self.sha256)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send MNIST, which every worker has, by its name, one in files by its folder, and others as a whole."""
+        """Send MNIST, which every worker has, by name; a data set in files by its folder; any other as a whole."""
         if (self.name, self.sha256) == ("mnist", _digest(MNIST_SHA256.values())):
             return _mnist, ()
         if isinstance(self.train_images, np.memmap):

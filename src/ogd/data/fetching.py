@@ -79,13 +79,13 @@ def fetch(name: str, out: Path, archive: Path | None = None) -> bool:
 
 
 def _whole(source: Source, out: Path) -> bool:
-    """Whether the folder holds all files; one of another content is an error, for it may be somebody's."""
+    """Whether the folder holds all files; a file with different content is an error, as it may be the user's own."""
     there = 0
     for file, sha256 in source.files.items():
         path = out / file
         if path.exists():
             if source.digest(path.read_bytes()) != sha256:
-                raise ValueError(f"out: {path} has another content; remove it, or choose another folder")
+                raise ValueError(f"out: {path} exists with different content; remove it, or choose another folder")
             there += 1
     return there == len(source.files)
 
@@ -133,8 +133,6 @@ def _make(source: Source, archive: Path, out: Path) -> None:
     contents = source.unpack(archive)
     for file, sha256 in source.files.items():
         if source.digest(contents[file]) != sha256:
-            raise RuntimeError(
-                f"{file} as made from {archive.name} is not what it was when this was written; report it"
-            )
+            raise RuntimeError(f"{file} made from {archive.name} differs from the expected file; please report it")
     for file in source.files:
         write_bytes(out / file, contents[file])

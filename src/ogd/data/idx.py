@@ -28,7 +28,7 @@ def read(path: Path) -> bytes:
             sizes = file.read(4 * header[3]) if len(header) == 4 else b""
             promised = math.prod(struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4]))
             if promised > most:
-                raise ValueError(f"data: {path} promises more than {most:,} bytes, the most that is read of it")
+                raise ValueError(f"data: {path} promises more than {most:,} bytes, the most that ogd reads")
             file.seek(0)
             whole = len(header) + len(sizes) + promised
             return file.read((whole if zipped else min(whole, size)) + 1)

@@ -33,7 +33,7 @@ class Backend:
         check_name("backend", self.name, ["processes", *PACKAGES])
         check_whole(1, optional=("jobs",), jobs=self.jobs)
         if self.address is not None and self.name == "processes":
-            raise ValueError("address: is for backend 'dask' or 'ray'; 'processes' are of this machine")
+            raise ValueError("address: is for backend 'dask' or 'ray'; 'processes' run on this machine")
         package = PACKAGES.get(self.name)
         if package is not None and importlib.util.find_spec(package) is None:
             raise ValueError(f"backend: {self.name} needs the package {package}: pip install 'ogd[{self.name}]'")
@@ -85,7 +85,7 @@ def _own_cluster(jobs: int) -> Any:
 
 @contextmanager
 def _minded(client: Any) -> Iterator[None]:
-    """Say so when no worker is left: Dask waits for another one, for ever and in silence."""
+    """Say so when no worker is left: Dask would wait for another one for ever, in silence."""
     over = threading.Event()
 
     def look() -> None:
@@ -139,7 +139,7 @@ def _through_dask(client: Any, jobs: int) -> Stream:
 
 
 def _through_ray(jobs: int) -> Stream:
-    """Ray's own tasks: its backend for joblib gives nothing back before everything has ended."""
+    """Ray's own tasks: its backend for joblib returns nothing until everything has ended."""
 
     def stream(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         import ray

@@ -74,8 +74,8 @@ def dispatch(
 def _answers(stream: Stream, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     """Yield the answer to every call.
 
-    If a unit fails, its error is its answer. So an exception here means that a worker failed: it was killed, say. Its
-    units are started again, from their checkpoints where there are any.
+    If a unit fails, its error is its answer. So an exception here means that a worker failed; perhaps it was killed.
+    Its units are started again, from their checkpoints where there are any.
     """
     left = {call[0].key: call for call in calls}
     for tries in range(TRIES):
@@ -109,7 +109,7 @@ def _carry_out(
 
 
 def _load(plugins: Sequence[str], unit: Unit) -> None:
-    """Load the driver's plugins; a unit whose method or benchmark is still unknown then is an error."""
+    """Load the driver's plugins; a unit whose method or benchmark is still unknown after that is an error."""
     for file in plugins:
         load_plugin(file)
     benchmark, method = unit.request.benchmark, unit.request.method
@@ -123,7 +123,7 @@ def _load(plugins: Sequence[str], unit: Unit) -> None:
 
 
 def _kept(out: Path, beacon: Path) -> Path | None:
-    """Where checkpoints go: only on the driver's own disk can it find and remove them again."""
+    """Where checkpoints go: on the driver's own disk, the only one where it can find and remove them again."""
     return out if beacon.parent.is_dir() else None
 
 
@@ -132,7 +132,7 @@ def _in_one_line(error: Exception) -> str:
 
 
 class _Watch:
-    """Looks at the beacons from time to time and shows how far everything is."""
+    """Looks at the beacons from time to time and shows the progress."""
 
     def __init__(self, work: Sequence[Unit], folder: Path) -> None:
         self.work, self.folder = work, folder

@@ -127,7 +127,7 @@ class _Worker:
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Inside, start processes that never see Ctrl-C, not even while they start; for us it comes afterwards."""
+    """Processes started inside never see Ctrl-C, not even while they start; this process gets it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

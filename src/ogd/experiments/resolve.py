@@ -131,7 +131,7 @@ def _shared_out(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[di
 def _placed(benchmark: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The first settings of our own benchmarks are fields of a request, and all others go into one field together.
 
-    There, what is younger than a benchmark's first records is left out where it is at its default.
+    There, a setting added after a benchmark's first records is left out while it is at its default.
     """
     ours = dict.fromkeys(("tasks", "angles", "partition", "heads"))
     usual = {option.name: option.default for option in catalogue.BENCHMARKS[benchmark].settings if option.later}

@@ -48,7 +48,7 @@ def _recorded(asked: Tuning, out: Path) -> list[list[float | None]]:
 
 
 def _checkpoints(asked: Tuning, run: int, out: Path) -> list[Checkpoint]:
-    """Where the first task, and the rest, of one run keep how far they are."""
+    """The checkpoints of one run: of its first task, and of the rest."""
     identity = json.dumps([asdict(asked.request), asked.option, asked.grid, run, versions()], sort_keys=True)
     name = f"checkpoint-tune-{digest(identity)}"
     return [Checkpoint(out / f"{name}-{part}.safetensors", f"{identity} {part}") for part in ("first", "rest")]

@@ -28,7 +28,7 @@ class Guard:
         if memory is not None and not isinstance(memory, Memory):
             raise TypeError(f"memory must be an ogd.Memory or None, not {type(memory).__name__}")
         if memory is not None and options:
-            raise TypeError(f"{', '.join(options)}: a memory that is given has its own; give memory= or options of one")
+            raise TypeError(f"{', '.join(options)}: a given memory has its own options; give either memory= or these")
         self.memory, self.options = memory, options
         self._stored: Mapping[str, Any] | None = None  # a state that came before there was a model
         self._protections: list[Protection | Rehearsal] = []
@@ -38,8 +38,8 @@ class Guard:
         memory = Memory(model, **self.options) if self.memory is None else self.memory
         if all(module is not memory.model for module in model.modules()):
             raise ValueError(
-                f"the memory is of another {type(memory.model).__name__} than the {type(model).__name__} in training: "
-                "make a new callback or plugin for each model"
+                f"the memory belongs to another {type(memory.model).__name__}, not to the {type(model).__name__} in "
+                "training: make a new callback or plugin for each model"
             )
         if self._stored is not None:
             memory.load_state_dict(self._stored)

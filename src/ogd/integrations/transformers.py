@@ -115,12 +115,12 @@ class OGDCallback(TrainerCallback):
             write(memory, Path(args.output_dir), args.should_save)
 
     def _saved(self, args: TrainingArguments, step: int) -> dict[str, Any]:
-        """The state in the folder of the checkpoint that training goes on from; Trainer does not tell which it is."""
+        """The state in the folder of the checkpoint that training resumes from; Trainer does not say which it is."""
         given, self._folder = self._folder or args.resume_from_checkpoint, None
         folder = Path(given) if isinstance(given, str | Path) else Path(args.output_dir) / f"checkpoint-{step}"
         if not (folder / FILE).is_file():
             raise FileNotFoundError(
-                f"training goes on from step {step}, but there is no memory {folder / FILE}: call "
+                f"training resumes from step {step}, but there is no memory {folder / FILE}: call "
                 "callback.restore(folder) with the folder that you gave to train(resume_from_checkpoint=folder)"
             )
         return state_files.read(folder / FILE)

@@ -48,7 +48,7 @@ def check_draw(per_task: object, choose: object, shared: bool) -> None:
     _check_count("per_task", per_task)
     check_name("choose", choose, CHOICES)
     if choose != "uniform" and per_task is None:
-        raise ValueError(f'choose="{choose}" draws a number of examples: give per_task=, that number')
+        raise ValueError(f'choose="{choose}" draws per_task examples: give per_task= a number')
     if choose == "uncertain" and shared:
         raise ValueError('choose="uncertain" is for one process: with several ranks use "uniform" or "balanced"')
 

@@ -52,7 +52,7 @@ def from_dict(stored: Mapping[str, Any], params: Mapping[str, Tensor]) -> Store:
     if stored.get("version") != VERSION:
         raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
     if stored.get("keep", "gradients") != "gradients":
-        raise ValueError('the state is of a memory that keeps examples: load it with Memory(keep="examples")')
+        raise ValueError('the state comes from a memory that keeps examples: load it with Memory(keep="examples")')
     try:
         tasks = [whole(rows, 1) for rows in stored["tasks"]]
         each = [whole(rows, 1) for rows in stored.get("each", [1] * len(tasks))]
@@ -67,11 +67,11 @@ def from_dict(stored: Mapping[str, Any], params: Mapping[str, Tensor]) -> Store:
     if tensors:
         raise ValueError(f"the state has tensors that belong to no piece: {sorted(tensors)}")
     if any(piece.stop > sum(tasks) for piece in pieces):
-        raise ValueError("the state has more rows than its tasks")
+        raise ValueError("the state has more rows than its tasks account for")
     _check_overlap(pieces)
     _check_complete(pieces, sum(tasks))
     if len(each) != len(tasks) or any(rows % k for rows, k in zip(tasks, each, strict=True)):
-        raise ValueError("the state has tasks that are no whole number of examples")
+        raise ValueError("the state has tasks whose rows do not make whole examples")
     return Store(pieces, tasks, shapes, each)
 
 
@@ -164,7 +164,7 @@ def _check_model(shapes: Mapping[str, torch.Size], params: Mapping[str, Tensor])
     if missing or other:
         parts = [f"not in the model: {', '.join(missing)}"] * bool(missing)
         parts += [f"of another shape in the model: {'; '.join(other)}"] * bool(other)
-        raise ValueError("the memory is of another model: " + "; ".join(parts))
+        raise ValueError("the memory belongs to another model: " + "; ".join(parts))
 
 
 def _check_overlap(pieces: list[Piece]) -> None:

@@ -76,7 +76,7 @@ def piece_of(
 
 
 def _rows_read(where: str, index: Tensor, count: int, size: torch.Size) -> int:
-    """How many rows the table has that a sparse piece reads from; what it reads must be rows of it."""
+    """How many rows the table of a sparse piece has; check that it reads only those."""
     V = size[0] if len(size) == 2 else 0
     if index.dtype != torch.int32 or index.shape != (count,) or not bool(((index >= 0) & (index < V)).all()):
         raise ValueError(f"{where}: its index does not hold {count} rows of a table of {V}")

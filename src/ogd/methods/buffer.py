@@ -98,6 +98,6 @@ def equal_shares(total: int, tasks: int) -> list[int]:
 
 
 def _first_of_each(counts: Sequence[int], kept: Sequence[int]) -> Tensor:
-    """Return which rows are the first `kept` of each task, which are a choice of so many examples."""
+    """Return which rows are the first `kept` of each task, as if only so many had been chosen."""
     starts = [sum(counts[:t]) for t in range(len(counts))]
     return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, kept, strict=True)])

@@ -61,7 +61,7 @@ class GPM(Method):
 
     def begin(self, model: Stack, seed: int) -> None:
         if not isinstance(model, StackedMLP):
-            raise ValueError("method: gpm knows the inputs of a perceptron's layers alone: it needs a StackedMLP")
+            raise ValueError("method: gpm works on perceptrons only: it needs a StackedMLP")
         self.bases: list[list[Tensor]] = []  # M (in, r) of every layer and run, float64
         self.stacked: list[Tensor] = []  # of every layer, (R, in, r), in the model's precision
 

@@ -25,7 +25,7 @@ class Optimizer:
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from what `state` returned; raise a ValueError if it is of another optimizer or model."""
+        """Resume from what `state` returned; raise a ValueError if it belongs to another optimizer or model."""
         own = self.state()
         if {name: t.shape for name, t in state.items()} != {name: t.shape for name, t in own.items()}:
             raise ValueError("the state of the optimizer does not fit")

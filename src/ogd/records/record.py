@@ -98,7 +98,7 @@ def find(folder: Path, request: Request) -> dict[int, RunRecord]:
     for path in sorted(folder_of(request, folder).glob("run-*.json")):
         record = read(path)
         if record.request != request or record.path(folder) != path:
-            raise ValueError(f"{path} answers another request; remove it to run it again")
+            raise ValueError(f"{path} holds another setting's result; remove it to run this one again")
         found[record.run] = record
     return dict(sorted(found.items()))
 

@@ -108,7 +108,7 @@ def _check(value: dict[str, Any], options: dict[str, Value]) -> None:
 
 
 def _options(method: str, given: dict[str, Value]) -> dict[str, Value]:
-    """Return a method's options by today's names; one that is younger than the record is at its default."""
+    """Return a method's options by today's names; an option added after the record was written is at its default."""
     known = catalogue.METHODS[method].options
     found = {}
     for option in known:

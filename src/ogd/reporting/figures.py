@@ -209,6 +209,6 @@ def _points(axes: Axes, where: Array, line: Line) -> None:
 
 
 def _mark(drawn: Iterable[Artist], line: Line) -> None:
-    """Say whose this is, so that the page can hide it."""
+    """Mark which method this belongs to, so that the page can hide it."""
     for artist in drawn:
         artist.set_gid(f"{PART}{line.method}")

@@ -60,7 +60,7 @@ def strips(axes: Axes, x: npt.ArrayLike, values: Sequence[tuple[str, Values]]) -
 
 
 def _over_time(comparison: Comparison, task: int) -> tuple[list[float], list[tuple[str, Values]]]:
-    """Return where on the x axis of a task's curves to say something, and what."""
+    """Return where on the x axis of a task's curves a hover text stands, and the text."""
     said: dict[float, list[tuple[str, str]]] = {}
     for line, answer in zip(comparison.lines, comparison.found.answers, strict=True):
         runs = [record for record in answer.runs[0] if record.curve is not None]

@@ -58,7 +58,7 @@ def _checked(path: Path, folder: Path) -> int | None:
     if path.match("run-*.json"):
         record = read(path)
         if record.path(folder) != path:
-            raise ValueError(f"{path} answers another request: its place is {record.path(folder)}")
+            raise ValueError(f"{path} holds another setting's result: its place is {record.path(folder)}")
         return record.run
     if path.match("unit-*.json"):
         read_journal(path)
@@ -69,7 +69,9 @@ def _checked(path: Path, folder: Path) -> int | None:
     elif {"schema", "scores"} <= names:
         found = tuning.read(path)
         if tuning.path_of(found, path.parent) != path:
-            raise ValueError(f"{path} answers another request: its place is {tuning.path_of(found, path.parent)}")
+            raise ValueError(
+                f"{path} holds another setting's result: its place is {tuning.path_of(found, path.parent)}"
+            )
     return None
 
 

@@ -61,7 +61,7 @@ class Checkpoint:
         try:
             about, tensors = tensor_files.read(self.path, "ogd")
             if about["schema"] != SCHEMA or about["identity"] != self.identity:
-                raise ValueError("it is of another training")
+                raise ValueError("it belongs to another training run")
             if about[tensor_files.DIGEST] is None:
                 raise ValueError("it has no digest")
             history = _unpacked(tensors, about)
@@ -69,7 +69,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-            warnings.warn(visible(f"{self.path} cannot be used, starting again: {brief(error)}"), stacklevel=2)
+            warnings.warn(visible(f"{self.path} cannot be used, starting over: {brief(error)}"), stacklevel=2)
             return None
         return history
 
@@ -85,7 +85,7 @@ class Checkpoint:
             tensor_files.write(self.path, "ogd", about, tensors)
         except OSError as error:
             if not self.failed:
-                warnings.warn(visible(f"{self.path} cannot be written, going on without: {error}"), stacklevel=2)
+                warnings.warn(visible(f"{self.path} cannot be written, continuing without it: {error}"), stacklevel=2)
             self.failed = True
 
 
@@ -129,13 +129,13 @@ def _check(history: History, like: History, tasks: int, finite: bool) -> None:
     wanted = [like.weights, like.optimizer] if history.epoch else []
     for stored, own in zip([*history.finished, *present], [like.weights] * len(history.finished) + wanted, strict=True):
         if {name: (t.shape, t.dtype) for name, t in stored.items()} != {n: (t.shape, t.dtype) for n, t in own.items()}:
-            raise ValueError("its weights are of other shapes")
+            raise ValueError("its weights have other shapes")
         if finite and not all(tensor_files.is_finite(t) for t in stored.values()):
             raise ValueError("its weights are not finite")
     runs = len(next(iter(like.weights.values())))
     points = [*history.accuracy, *history.curve]
     if len(history.curve) != len(history.curve_steps) or any(p.shape != (runs, tasks) for p in points):
-        raise ValueError("its accuracies are of other shapes")
+        raise ValueError("its accuracies have other shapes")
     if not all(bool((np.isnan(p) | ((p >= 0) & (p <= 1))).all()) for p in points):  # NaN: of a task to come
         raise ValueError("its accuracies are not fractions")
     left = tasks - len(history.finished) - bool(history.epoch)

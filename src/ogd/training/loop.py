@@ -100,7 +100,7 @@ def run(training: Training, first: History | None) -> Result:
 
 
 def _taken_up(training: Training) -> History | None:
-    """Return what a killed training left, where there is any."""
+    """Return what an interrupted training left, if anything."""
     if training.checkpoint is None:
         return None
     method, schedule, model = training.method, training.schedule, training.model

@@ -84,7 +84,7 @@ def first_task(
 def _stack(model: Stack | Callable[[], nn.Module], runs: int | Sequence[int] | None, seed: int) -> Stack:
     if isinstance(model, Stack):
         if runs is not None:
-            raise ValueError("runs: a stack has its own; give runs with a function that makes a module")
+            raise ValueError("runs: a stack already has its runs; give runs= only with a function that makes a module")
         return model
     if isinstance(model, nn.Module) or not callable(model):
         raise TypeError(

@@ -32,7 +32,7 @@ def contestants() -> dict[str, Contestant]:
 
 
 def _strategy(kind: Any, options: dict[str, Any]) -> Contestant:
-    """A turn trains the tasks before and the next one, and counts that one's epoch alone."""
+    """A turn trains the earlier tasks and the next one, and times only the epoch of the next one."""
     from avalanche.benchmarks import benchmark_from_datasets
     from avalanche.core import SupervisedPlugin
 

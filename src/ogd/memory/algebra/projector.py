@@ -101,6 +101,6 @@ def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None
 
 
 def _counted(projector: Projector, scale: Tensor, whole: bool) -> Projector:
-    """The same, with the rows counted that are nothing in all parameters: in some of them, a row may well be zero."""
+    """The same, counting the rows that are zero in all parameters: in some parameters a row may well be zero."""
     projector.dropped = int((scale == 0).sum()) if whole else 0
     return projector

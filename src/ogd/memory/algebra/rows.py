@@ -76,7 +76,7 @@ def _bytes_per_task(store: Store) -> list[float]:
 
 
 def _kept(store: Store, tasks: Sequence[Sequence[int]]) -> Store:
-    """The store of some rows of each task; a task of which none is kept is no task any more."""
+    """The store of some rows of each task; a task that keeps no row is dropped."""
     starts = [sum(store.tasks[:t]) for t in range(len(store.tasks))]
     rows = torch.tensor([start + row for start, kept in zip(starts, tasks, strict=True) for row in kept]).long()
     pieces = appended((), [piece for old in store.pieces for piece in _of_piece(old, rows)])

@@ -229,6 +229,6 @@ class Store:
             if self.shapes.get(name, shape) != shape:
                 raise ValueError(
                     f"parameter {name!r} has shape {tuple(shape)}, its stored gradients "
-                    f"{tuple(self.shapes[name])}: only the outputs of a layer may grow (its first axis); give another "
-                    "layer another name, or forget the tasks and remember them again"
+                    f"{tuple(self.shapes[name])}: only the outputs of a layer may grow (its first axis); give a "
+                    "different layer a new name, or forget the tasks and remember them again"
                 )

@@ -92,7 +92,7 @@ def gather(
 
 
 def _given_up(pieces: list[Piece]) -> Iterator[Piece]:
-    """The pieces in their order, of which the list keeps none: then their memory is free once they are joined."""
+    """The pieces in their order, taken out of the list, so that their memory is free once they are joined."""
     pieces.reverse()
     while pieces:
         yield pieces.pop()
@@ -126,7 +126,7 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
 
 
 def _say(expected: int, done: int, seconds: float, pieces: Sequence[Piece]) -> None:
-    """What remembering will take, by its first chunk; one of less than three seconds tells nothing about time."""
+    """Say what remembering will take, judged by its first chunk; one under three seconds says nothing about time."""
     nbytes = sum(piece.block.nbytes for piece in pieces)
     times = expected / done
     say(f"remembering up to {expected:,} examples", times * seconds if seconds > 3 else 0, times * nbytes)

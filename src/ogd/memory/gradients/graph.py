@@ -62,7 +62,7 @@ def _same(real: Tensor, shown: Tensor | None) -> bool:
 
 @contextmanager
 def _no_gradients(model: nn.Module) -> Iterator[None]:
-    """Gradients are None and hooks on them silent; both are as before afterwards."""
+    """Inside, gradients are None and their hooks silent; afterwards both are as before."""
     kept = [(p, p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
     try:
         for p, _, hooks in kept:

@@ -63,7 +63,7 @@ def rows_of_each(rows: int, examples: int) -> int:
 
 
 def _eager() -> AbstractContextManager[object]:
-    """Compiled parts of a model run as they were written: compiled code does not see the hooks on its layers."""
+    """Run compiled parts of a model uncompiled: compiled code does not see the hooks on its layers."""
     stance = getattr(torch.compiler, "set_stance", None)  # since PyTorch 2.6
     return nullcontext() if stance is None else stance("force_eager")
 

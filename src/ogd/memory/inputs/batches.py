@@ -105,6 +105,6 @@ def _of_parts(batch: Sequence[Any]) -> Chunk:
     if labels in ([], [n - 1]):
         return tuple(batch[: n - len(labels)]), batch[-1] if labels else None
     raise ValueError(
-        f"a batch is {described(batch)}: it cannot be told which part is the labels; give pairs (x, y), where x may "
+        f"a batch is {described(batch)}: which part holds the labels is ambiguous; give pairs (x, y), where x may "
         "be a tuple or dict of inputs, or dictionaries with the key 'labels' (a DataLoader's collate_fn can make them)"
     )

@@ -65,7 +65,10 @@ def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> Non
         return
     if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool:
         what = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise ValueError(f'outputs="true" needs a label for each example, integers of shape (B,), not {what}')
+        raise ValueError(
+            f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: for a '
+            'regression or without labels use Memory(model, outputs="all")'
+        )
     if y.numel() and int(y.min()) < 0:
         raise ValueError(f"labels must not be negative: found {int(y.min())}")
     if classes is not None and (strange := sorted(set(y.tolist()) - set(classes))):

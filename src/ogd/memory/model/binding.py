@@ -74,7 +74,7 @@ class Binding:
     def _found(
         self, store: Store, params: dict[str, nn.Parameter]
     ) -> tuple[dict[str, str], dict[str, Reparametrised], list[str]]:
-        """Of the stored names: where the same tensor is now, what is computed, and what another tensor has taken."""
+        """For the stored names: where the same tensor is now, which are computed, which another tensor has taken."""
         at = {id(p): name for name, p in params.items()}
         moved = {s: at[id(t)] for s, t in self.tensors.items() if s in store.shapes and id(t) in at}
         modules = _modules(self.parameters.model)
@@ -96,7 +96,7 @@ class Binding:
         return moved, computed, replaced
 
     def _changed(self, s: str, moved: dict[str, str]) -> bool:
-        """Whether a stored name may be computed by now: its tensor is elsewhere, or has got another mask."""
+        """Whether a stored name may be computed by now: its tensor is elsewhere, or has a new mask."""
         return moved.get(s) != s or (s in self._masks and self._masked_anew(s))
 
     def _masked_anew(self, name: str) -> bool:
@@ -116,7 +116,7 @@ def warn_replaced(names: list[str]) -> None:
 
 
 def _continues(old: Tensor, new: Tensor) -> bool:
-    """Whether a new tensor begins with the values of the old one, or that cannot be told."""
+    """Whether a new tensor begins with the values of the old one, or this cannot be known."""
     if type(old) is not type(new) or old.is_meta or new.is_meta or old.ndim != new.ndim:
         return type(old) is not type(new) or old.is_meta or new.is_meta
     begin = new.detach()[tuple(slice(0, size) for size in old.shape)]
@@ -124,7 +124,7 @@ def _continues(old: Tensor, new: Tensor) -> bool:
 
 
 def _modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Every module by its plain name; of a wrapper and what it wraps the latter."""
+    """Every module by its plain name; instead of a wrapper, what it wraps."""
     plain = plain_names(model)
     return {plain[name]: module for name, module in model.named_modules(remove_duplicate=False)}
 

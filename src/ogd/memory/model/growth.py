@@ -45,7 +45,7 @@ def _padded(piece: Piece, old: Shapes, new: Mapping[str, torch.Size]) -> list[Pi
 
 
 def _outputs_grow(piece: Piece, old: Shapes, new: Shapes) -> bool:
-    """Whether the weight, and the bias where there is one, have both only more outputs."""
+    """Whether the weight, and the bias where there is one, have only gained outputs."""
     block = piece.block
     weight, *bias = piece.names
     if weight not in new or (bias and bias[0] not in new):
@@ -63,7 +63,7 @@ def _padded_rows(piece: Piece, old: torch.Size, new: torch.Size) -> Piece:
     if len(old) != len(new) or not old or old[1:] != new[1:] or new[0] < old[0]:
         raise ValueError(
             f"parameter {name!r} has shape {tuple(new)}, its stored gradients {tuple(old)}: only the outputs of a "
-            "layer may grow (its first axis); give another layer another name, or forget the tasks and remember "
+            "layer may grow (its first axis); give a different layer a new name, or forget the tasks and remember "
             "them again"
         )
     first = next(iter(piece.block.tensors().values()))

@@ -79,7 +79,7 @@ class Hold:
         return None
 
     def _put_back(self, module: nn.Module, own: Buffers, mode: bool) -> None:
-        """A module that seemed to leave its buffers alone has not done so: from the next pass on it gets copies."""
+        """A module that seemed to leave its buffers alone has changed them: from the next pass on it gets copies."""
         if versions(module._buffers) == self._marks:
             return
         self.still.discard(mode)

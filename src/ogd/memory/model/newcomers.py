@@ -25,7 +25,7 @@ def check_newcomers(parameters: Parameters, moved: Mapping[str, str], known: Ite
     if caught:
         s, c = next(iter(caught.values()))
         raise ValueError(
-            f"{', '.join(caught)}: came after the last `remember` into layers that remembered outputs pass through "
+            f"{', '.join(caught)}: added since the last `remember` to layers that remembered outputs pass through "
             f"({s} is now {c}), and have no stored gradients: training them would change those outputs. Change the "
             "model before `remember`; or forget the tasks (memory.forget) and remember them again; or choose what is "
             "protected by params="
@@ -33,7 +33,7 @@ def check_newcomers(parameters: Parameters, moved: Mapping[str, str], known: Ite
 
 
 def _in_the_way(new: str, s: str, c: str, kinds: Mapping[str, type[nn.Module]]) -> bool:
-    """Whether `new` is in the module put around the layer of s, or in the chain in which it got another number.
+    """Whether `new` is in the module put around the layer of s, or in the chain in which its number changed.
 
     Members of a `ModuleList` or `ModuleDict` stand beside one another: an old head and a new one.
     """

@@ -144,7 +144,7 @@ class Protection(Hooked):
             self._task = -1
 
     def _over(self, may_settle: bool = True) -> None:
-        """All have stepped that will."""
+        """All optimizers that will step have done so."""
         self._stepped = set()
         self.pending += 1
         self._calm += 1
@@ -164,9 +164,9 @@ class Protection(Hooked):
         self.pending, self._stepped, self._inside = 0, set(), set()
 
     def _refuse_what_is_not_finite(self, steps: int) -> None:
-        """Undo a window of steps after which a weight is NaN or infinite: its projection would make every weight so.
+        """Undo a window of steps after which a weight is NaN or infinite: projected, it would spread to all weights.
 
-        Weights on another device are not looked at, for that would wait for it.
+        Weights on another device are not checked, as that would mean waiting for it.
         """
         assert self.projector is not None
         if any(p.device.type != "cpu" for p in self._params) or all_finite(self._params):
@@ -177,13 +177,14 @@ class Protection(Hooked):
         last = "last step" if steps == 1 else f"last {steps:,} steps"
         raise RuntimeError(
             f"{name} is not finite after the {last}: NaN or infinity would reach every weight, so all protected ones "
-            "are as they were before. Look for it in the loss, and begin with a new optimizer where its state has it"
+            "were put back as they were. Look for the cause in the loss; if the optimizer's state "
+            "has it too, make a new optimizer"
         )
 
     def _disturbed(self) -> bool:
         """Whether somebody else set the weights inside a window: then the next one begins at them.
 
-        If that comes again, as with weights clipped after every step, windows end before it from now on.
+        If it happens again, as with weights clipped after every step, windows end before it from then on.
         """
         if self._versions == versions(self._params):
             return False
@@ -193,9 +194,9 @@ class Protection(Hooked):
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f"the weights were set by something else inside a window of every={self.every} steps: they count as "
-                f"they are, and the {lost} steps before are not projected. Call memory.settle() before you load, clip "
-                "or swap weights",
+                f"the weights were set by something else inside a window of every={self.every} steps: they are taken "
+                f"as they are now, and the {lost} steps before are not projected. Call memory.settle() before you "
+                "load, clip or swap weights",
                 stacklevel=4,
             )
         return True

@@ -41,7 +41,7 @@ def _flat(y: Tensor | None) -> Tensor | None:
 
 
 def _told(y: Tensor | None, z: Tensor) -> Tensor | None:
-    """The labels; a word where they look like classes and cannot be rehearsed."""
+    """The labels; warn where they look like classes and cannot be rehearsed."""
     if y is not None and not y.is_floating_point() and z.shape[-1:] > (1,) and z.ndim > 1 and not classifies(z, y):
         warnings.warn(
             f"labels are {described(y)} for outputs {tuple(z.shape)}, so only the outputs are rehearsed: give each "
@@ -61,7 +61,7 @@ def _scores(chosen: Chosen, x: Any, n: int) -> Tensor:
 
 
 def _fitting(chosen: Chosen, one: Any, expected: int) -> int:
-    """How many examples have outputs of CHUNK_BYTES; and a word before all of them take a gigabyte."""
+    """How many examples have outputs of CHUNK_BYTES; warn if all of them would take a gigabyte."""
     nbytes = sum(t.nbytes for t in (chosen.scores(one), *emptied(one)[0]))
     say(f"keeping up to {expected:,} examples with their outputs", 0, expected * nbytes)
     return max(CHUNK_BYTES // max(nbytes, 1), 1)

@@ -47,7 +47,7 @@ def comparable(z: Tensor, remembered: Tensor) -> Tensor:
     if z.ndim < 2 or z.shape[:-1] != remembered.shape[:-1] or z.shape[-1] < remembered.shape[-1]:
         raise ValueError(
             f"the model gives outputs of shape {tuple(z.shape)} where {tuple(remembered.shape)} were remembered: it "
-            "may have got more outputs since, not fewer or others; forget the tasks (memory.forget) and remember again"
+            "may gain outputs, but not lose or replace any; forget the tasks (memory.forget) and remember again"
         )
     return z[..., : remembered.shape[-1]]
 

@@ -220,7 +220,7 @@ class ExampleMemory(Rehearsing):
                     comparable(self._outputs(batch), batch.z)
                 except Exception as error:
                     raise ValueError(
-                        f"the memory is of another model: for its examples, this one fails ({error})"
+                        f"the memory belongs to another model: for its examples, this one fails ({error})"
                     ) from error
 
 

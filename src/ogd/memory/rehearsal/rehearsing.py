@@ -44,7 +44,7 @@ class Rehearsing(Memory):
         super().__init__(model, per_task, keep=keep, **options)
         if self.sharded or self.dtype is not None:
             which = "sharded=True" if self.sharded else "dtype="
-            raise ValueError(f'{which} is of stored gradients: keep="examples" stores none')
+            raise ValueError(f'{which} applies to stored gradients: keep="examples" stores none')
         self.examples = Examples()
         self.seed = torch.initial_seed() % 2**63
         self.draws = 0  # so many batches have been rehearsed: the next is drawn by this number
@@ -171,7 +171,7 @@ class Rehearsing(Memory):
         return lambda: next(steps) % way.refresh == 0
 
     def _account(self) -> None:
-        """Nothing is stored by the names of parameters."""
+        """Nothing to do: nothing is stored by the names of parameters."""
 
     def _projector_among(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
         """P from the gradients of the kept examples at the present weights."""
@@ -184,7 +184,7 @@ class Rehearsing(Memory):
         return None if projector is None else (projector, [params[name] for name in projector.names])
 
     def _gradients(self, tried: bool = False) -> Store:
-        """G at the present weights; or only tried, on an example of each task."""
+        """G at the present weights; or only a trial, on an example of each task."""
         params, store = self.parameters.trainable(), Store()
         for t, task in enumerate(self.examples.tasks):
             rows = self.examples.rows_of(t)[: 1 if tried else None]

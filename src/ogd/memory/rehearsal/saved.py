@@ -70,7 +70,7 @@ def from_dict(stored: Mapping[str, Any]) -> Saved:
     if stored.get("version") != VERSION:
         raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
     if stored.get("keep") != "examples":
-        raise ValueError('the state is of a memory that keeps gradients: load it with Memory(keep="gradients")')
+        raise ValueError('the state comes from a memory that keeps gradients: load it with Memory(keep="gradients")')
     try:
         tasks = tuple(Task(_classes(classes)) for classes in stored["classes"])
         tensors = dict(stored["tensors"])
@@ -87,7 +87,7 @@ def from_dict(stored: Mapping[str, Any]) -> Saved:
     if not all(examples.counts):
         raise ValueError("the state has a task without examples")
     if observed and (len(tasks) > 1 or observed < len(examples)):
-        raise ValueError("the state is of a stream, but its examples are not")
+        raise ValueError("the state claims to hold a stream, but its examples belong to tasks")
     return Saved(examples, *numbers, observed)
 
 
@@ -156,7 +156,7 @@ def _holds(smaller: torch.dtype, dtype: torch.dtype) -> bool:
 def _classes(stored: Any) -> tuple[int, ...] | None:
     classes = None if stored is None else tuple(_whole(value) for value in stored)
     if classes is not None and (not classes or len(set(classes)) < len(classes)):
-        raise ValueError(f"{stored!r} are no classes of a task")
+        raise ValueError(f"{stored!r} are not the classes of a task")
     return classes
 
 
