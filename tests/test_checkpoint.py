@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -164,3 +166,17 @@ def test_checkpoints_keep_their_distance(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("ogd.training.checkpoint.PATIENCE", 3600.0)
     fit(make("rotated", tiny), checkpoint=Checkpoint(tmp_path / "checkpoint", "me"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_read_does_not_depend_on_its_file_any_more(tmp_path):
+    """A mapped file that shrinks ends the process with a bus error."""
+    path = tmp_path / "a.safetensors"
+    tensor_files.write(path, "ogd", {}, {"t": torch.ones(100_000)})
+    code = (
+        "from pathlib import Path; from ogd import tensor_files; import sys\n"
+        "_, found = tensor_files.read(Path(sys.argv[1]), 'ogd')\n"
+        "Path(sys.argv[1]).write_bytes(b'')\n"
+        "print(int(found['t'].sum()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "100000\n"), done.stderr

@@ -46,7 +46,8 @@ def read(path: Path, key: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         _check_header(path)
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # copies: safetensors' own tensors are the file itself, and a file that shrinks later would end the process
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
     except (SafetensorError, OSError) as error:
