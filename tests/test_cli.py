@@ -242,6 +242,7 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--benchmark", "split", "--batch-size", "12000"], "--batch-size: 12000 is above the 11,"),
         (["run", "--data", "nowhere"], "--data: there is no folder 'nowhere'"),
         (["run", "--data", ""], "--data: there is no folder ''"),
+        (["report", __file__], "is a file; give the folder that holds records"),
         (["run", "--runs", "99999999999"], "--runs: must be at most 100,000"),
         (["run", "--jobs", "0"], "--jobs: must be at least 1, not 0"),
         (["run", "--out", "/dev/null/x"], "--out: cannot write to /dev/null/x"),

@@ -222,3 +222,19 @@ def test_a_small_residual_network_drifts_only_to_second_order() -> None:
             train(model, optimizer, x2 + 1, y2, 30)
         drift[way] = (model.eval()(x) - before).norm().item()
     assert drift["keep"] < drift["move"] / 50
+
+
+@pytest.mark.parametrize("kind", ["batch norm", "instance norm"])
+def test_statistics_that_the_user_sets_are_the_ones_that_stay(kind: str) -> None:
+    memory, model, _ = remembered(LAYERS[kind]())
+    memory.protect(optim.SGD(model.parameters(), lr=1e-4))
+    x, _ = data(1, shift=2.0)
+    means = [b for name, b in model.named_buffers() if name.endswith("running_mean")]
+    assert means
+    for value in (3.0, -1.0):
+        model.train()(x)
+        for mean in means:
+            mean.fill_(value)
+        for _ in range(2):
+            model.train()(x)
+            assert all(bool((mean == value).all()) for mean in means)

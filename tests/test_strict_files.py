@@ -170,6 +170,14 @@ def test_whatever_is_changed_in_a_file_is_read_or_refused_by_its_name(tiny, tmp_
     assert refused > 700
 
 
+@pytest.mark.parametrize("schema", [0, 99, "1", None])
+def test_a_tuning_of_another_schema_is_refused(tiny, tmp_path, schema):
+    path = tuning.write(tuning.Tuning(resolve("rotated", "ewc", tiny), [1.0], [[0.5]]), tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": schema}))
+    with pytest.raises(BadFile, match="schema"):
+        tuning.read(path)
+
+
 @pytest.mark.parametrize("field", ["grid", "scores"])
 def test_a_tuning_without_anything_to_choose_from_is_refused(tiny, tmp_path, field):
     path = tuning.write(tuning.Tuning(resolve("rotated", "ewc", tiny), [1.0], [[0.5]]), tmp_path)

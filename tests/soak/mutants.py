@@ -33,7 +33,7 @@ LIMIT = 120  # seconds for the tests of one mutant
 TESTS = {  # the first that fits; a package's fast tests
     "memory/algebra": "blocks pseudo_inverse convolved memory memory_forgetting gradients",
     "memory/gradients": "gradients uses output_gradients convolved memory",
-    "memory/inputs": "memory_inputs examples memory_stack",
+    "memory/inputs": "memory_inputs examples choosing memory_errors memory_stack",
     "memory/model": "memory_growth memory_rewired memory_wrappers statistics_lifecycle protect_statistics",
     "memory/protection": "protect protect_auto protect_lifecycle protect_outside rehearsal rehearsal_loops limits",
     "memory/rehearsal": "rehearsal examples examples_state examples_projected stream rehearsal_loops",

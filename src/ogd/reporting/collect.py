@@ -14,6 +14,8 @@ def collect(folder: Path) -> list[Found]:
     The profile is the paper's scale, unless less than half of its settings are there and the quick profile has
     some: experiments share settings, so a few records at full scale may have come from a neighbour.
     """
+    if folder.is_file():
+        raise ValueError(f"dir: {str(folder)!r} is a file; give the folder that holds records")
     if not folder.is_dir():
         raise ValueError(
             f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"

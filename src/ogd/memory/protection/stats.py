@@ -22,8 +22,10 @@ class Stats:
     kept: the share |P u| / |u| of the last update that its projection left, for each protection; 1 is all of it.
     directions, rank: stored ones, and the independent ones among them (None: more than are counted by themselves).
     capacity: the numbers that may move, and `left`: the share of their dimensions that is still free.
-    drift: for each task, the root mean square change of its remembered outputs since, in the outputs' own units:
-        exact with keep="examples"; else to first order, and since the memory was loaded, if it was.
+    drift: for each task, the root mean square change of its remembered outputs since, in the outputs' own units.
+        With keep="examples" it is what the model gives now. With gradients it is G (w − w*), what projection keeps
+        at zero: after large steps outputs have moved more than it says. Measure them with `ogd.forgetting`.
+        It counts from the time the memory was loaded, if it was.
     """
 
     kept: tuple[float, ...]
