@@ -59,7 +59,7 @@ WHICH = Experiment(
     named=True,
 )
 CHOOSING = Experiment(
-    "choices",
+    "kept",
     "Rotated MNIST, 5 tasks: which examples DER++ keeps, and how many",
     "average",
     tuple(f"{n} per task" for n in KEPT),
