@@ -12,12 +12,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from lanes import in_lanes
+
 MB = 10**6
-LANES = 2  # files at once
 PATIENT = 300  # seconds after which a reader hangs
 MOST_ABOVE = 300 * MB  # that a reader may take besides its input
 JSON_READERS = ("record", "journal", "tuning", "speed", "other JSON")
@@ -159,9 +159,9 @@ def read(reader: str, path: Path) -> Callable[[], Any]:
 def attack(folder: Path, found: dict[str, Any], tell: Callable[[int, str], None], most: int | None = None) -> None:
     """Read every case in a process of its own, two at once, going on from what `found` says is done."""
     left = [case for case in cases()[:most] if f"{case[0]}: {case[1]}" not in found]
-    cursor, lock, stop = iter(enumerate(left)), threading.Lock(), threading.Event()
+    cursor, lock = iter(enumerate(left)), threading.Lock()
 
-    def lane() -> None:
+    def lane(stop: threading.Event) -> None:
         while not stop.is_set():
             with lock:
                 number, case = next(cursor, (0, None))
@@ -173,13 +173,7 @@ def attack(folder: Path, found: dict[str, Any], tell: Callable[[int, str], None]
                 found[f"{reader}: {what}"] = answer
                 tell(1, f"memory: {what}")
 
-    with ThreadPoolExecutor(LANES) as pool:
-        lanes = [pool.submit(lane) for _ in range(LANES)]
-        try:
-            for one in lanes:
-                one.result()
-        finally:
-            stop.set()
+    in_lanes(lane)
 
 
 def _tried(reader: str, make: Callable[[Path], int], path: Path) -> dict[str, Any]:

@@ -17,14 +17,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lanes import in_lanes
+
 ENDS = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}  # how a driver ends after a signal that came in time
 TOKEN = "OGD_SOAK_TRIAL"  # in the environment of all processes of a trial, by which they are found
-LANES = 2  # trials at once
 GRACE = 2.0  # seconds that a process may outlive its driver
 PATIENT = 300.0  # seconds after which a command hangs
 PLUGIN = """
@@ -249,9 +249,9 @@ def attack(
     if found["kills"] >= count:
         return
     attack = Attack(folder, data, found)
-    numbers, stop, begun = itertools.count(found["trials"]), threading.Event(), [0]
+    numbers, begun = itertools.count(found["trials"]), [0]
 
-    def lane() -> None:
+    def lane(stop: threading.Event) -> None:
         while found["kills"] + begun[0] < count and not stop.is_set():
             with attack.lock:
                 number = next(numbers)
@@ -263,13 +263,7 @@ def attack(
             with attack.lock:
                 tell(0, "kills")
 
-    with ThreadPoolExecutor(LANES) as pool:
-        lanes = [pool.submit(lane) for _ in range(LANES)]
-        try:
-            for one in lanes:
-                one.result()
-        finally:
-            stop.set()
+    in_lanes(lane)
 
 
 def written(out: Path) -> dict[Path, Any]:

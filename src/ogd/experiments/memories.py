@@ -20,7 +20,6 @@ CHOICES = ("uniform", "balanced", "uncertain", "hardest", "herding")
 KEPT = (10, 20, 50, 200)
 ANGLES = (30, 60, 90, 120, 180)
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-REFRESHED: Setting = {"refresh": 500}
 COMPARED: dict[str, tuple[str, Setting]] = {
     "MTL": ("mtl", {}),
     "rehearsal, recommended": ("der", RECOMMENDED),
@@ -84,7 +83,7 @@ DISSIMILAR = Experiment(
     _rows(
         ({"benchmark": "rotated", "angles": (0, angle)} for angle in ANGLES),
         _only("MTL", "rehearsal, recommended", "ER", "A-GEM")
-        | {"OGD, renewed": ("ogd", REFRESHED)}
+        | {"OGD, renewed": ("ogd", {"refresh": 500})}
         | _only("OGD", "SGD"),
     ),
     runs=3,
