@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ogd.memory.ranks.collective import several
 
-SHARE = 0.02  # of the time of a step; the hooks themselves take up to 3 % of a short one: 5 % in all
+SHARE = 0.02  # of the time of a step; the hooks themselves take a few percent of a short one
 FIRST = 8  # steps before the first projection, enough to measure them
 MOST = 2000  # further from its anchor a window would unlearn more than the next one can learn again
 
