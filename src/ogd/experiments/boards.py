@@ -15,6 +15,8 @@ FROMP = "README.md of github.com/team-approx-bayes/fromp"
 SFSVI = "README.md of github.com/timrudner/S-FSVI"
 CUBER = "Table 1 of “Beyond Not-Forgetting: Continual Learning with Backward Knowledge Transfer” (CUBER)"
 BUFFERS = (200, 500, 5120)
+REHEARSAL = "Rehearsal, default"
+AS_MEMORY = {"replay_batch": 32, "replay_every": 2, "alpha": 0.5}  # what `Memory.protect` does by default
 ANGLES = tuple(round(random.Random(f"board c, task {t}").uniform(0, 180), 1) for t in range(1, 21))
 
 
@@ -75,6 +77,7 @@ A = _board(
         "A-GEM": ("agem", [{"per_task": 200, "reference_batch": 128}]),
         "ER": ("er", [{"per_task": 200, "replay_batch": 32}]),
         "DER++": ("der", [{"per_task": 200, "replay_batch": 32, "alpha": 2.0}]),
+        REHEARSAL: ("der", [{"per_task": 200, **AS_MEMORY}]),
         "GPM": ("gpm", [{}]),
         "OGD": ("ogd", [{"per_task": 200, "every": 50}]),
     },
@@ -109,9 +112,10 @@ B = _board(
         "EWC": ("ewc", [{"ewc_lambda": 10.0}]),
         "A-GEM": ("agem", [{"per_task": 200}]),
         "ER": ("er", [{"per_task": 200}]),
-        "DER++": ("der", [{"per_task": 200, "alpha": 0.5}]),
+        "DER++": ("der", [{"per_task": 200, "alpha": 2.0}]),
+        REHEARSAL: ("der", [{"per_task": 200, **AS_MEMORY}]),
         "GPM": ("gpm", [{"threshold_input": 0.95, "threshold": 0.99, "basis_examples": 300}]),
-        "OGD": ("ogd", [{"per_task": 200}]),
+        "OGD": ("ogd", [{"per_task": 200, "every": 50}]),
     },
     _quoted(
         CUBER,
@@ -128,11 +132,14 @@ B = _board(
     ),
     "784-100-100-10 without biases, SGD at 0.01, batches of 10, 5 epochs per task, 54,000 training images, "
     "standardised pixels: main_pmnist.py of github.com/sahagobinda/GPM. Our A-GEM, ER and DER++ store 200 examples per "
-    "task; how many the published A-GEM and ER stored, their source does not say.",
+    "task; how many the published A-GEM and ER stored, their source does not say. OGD projects every 50 steps.",
 )
 
 
-def _board_c(benchmark: str, more: Setting, agem_lr: Sequence[float], alpha: Sequence[float]) -> Experiment:
+def _board_c(
+    benchmark: str, more: Setting, ewc_lambda: float, agem_lr: Sequence[float], alpha: Sequence[float]
+) -> Experiment:
+    der_lr = (0.1, 0.2, 0.2)
     replay = [{"in_total": n, "replay_batch": 128} for n in BUFFERS]
     return _board(
         f"board-c-{benchmark}",
@@ -142,7 +149,7 @@ def _board_c(benchmark: str, more: Setting, agem_lr: Sequence[float], alpha: Seq
         {"benchmark": benchmark, "hidden": (100, 100), "init": "glorot", "batch_size": 128, "epochs": 1, **more},
         {
             "SGD": ("sgd", [{"lr": 0.2}]),
-            "EWC": ("ewc", [{"lr": 0.1, "ewc_lambda": 3.0}]),
+            "EWC": ("ewc", [{"lr": 0.1, "ewc_lambda": ewc_lambda}]),
             "A-GEM": (
                 "agem",
                 [{"in_total": n, "reference_batch": 128, "lr": lr} for n, lr in zip(BUFFERS, agem_lr, strict=True)],
@@ -150,21 +157,22 @@ def _board_c(benchmark: str, more: Setting, agem_lr: Sequence[float], alpha: Seq
             "ER": ("er", [{**one, "lr": 0.2} for one in replay]),
             "DER++": (
                 "der",
-                [{**one, "lr": lr, "alpha": a} for one, lr, a in zip(replay, (0.1, 0.2, 0.2), alpha, strict=True)],
+                [{**one, "lr": lr, "alpha": a} for one, lr, a in zip(replay, der_lr, alpha, strict=True)],
             ),
+            REHEARSAL: ("der", [{"in_total": n, "lr": lr, **AS_MEMORY} for n, lr in zip(BUFFERS, der_lr, strict=True)]),
             "GPM": ("gpm", [{"lr": 0.1}]),
-            "OGD": ("ogd", [{"lr": 0.1, "per_task": n // 20} for n in BUFFERS]),
+            "OGD": ("ogd", [{"lr": 0.1, "per_task": n // 20, "every": 50} for n in BUFFERS]),
         },
         note="784-100-100-10, batches of 128, as many examples replayed per step. Learning rates of SGD, A-GEM, ER and "
         "DER++ and α of DER++ are those of utils/best_args.py of github.com/aimagelab/mammoth; its β, the weight of "
         "replayed labels, is 1 here. SGD, EWC and GPM store no examples, and OGD stores a twentieth of the buffer's "
-        "size as gradients per task.",
+        "size as gradients per task, and projects every 50 steps.",
     )
 
 
 BOARDS = (
     A,
     B,
-    _board_c("permuted", {"tasks": 20}, (0.1, 0.1, 0.1), (1.0, 1.0, 0.5)),
-    _board_c("rotated", {"angles": ANGLES}, (0.1, 0.3, 0.3), (1.0, 0.5, 0.5)),
+    _board_c("permuted", {"tasks": 20}, 0.3, (0.1, 0.1, 0.1), (1.0, 1.0, 0.5)),
+    _board_c("rotated", {"angles": ANGLES}, 0.001, (0.1, 0.3, 0.3), (1.0, 0.5, 0.5)),
 )
