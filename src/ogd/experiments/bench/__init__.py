@@ -7,6 +7,7 @@ from ogd.records.speed import Ratio
 from ogd.training.threads import one_thread
 
 ROUNDS = 9
+LOOP_ROUNDS = 21  # of loops that differ by a few percent
 LARGE_ROUNDS = 3  # of contestants whose turns take seconds
 
 # key, whose time, over whose time, what that means
@@ -39,24 +40,6 @@ RATIOS = [
         "your own loop under Memory.protect (800 directions), against the same with a dense basis",
     ),
     (
-        "protect_every_50_overhead",
-        "protected every 50",
-        "plain",
-        "your own loop under protect(every=50), against plain",
-    ),
-    (
-        "protect_auto_overhead",
-        "protected auto",
-        "plain",
-        'your own loop under protect(every="auto"), 800 directions, against plain',
-    ),
-    (
-        "protect_rehearsal_overhead",
-        "rehearsing",
-        "plain",
-        "your own loop that rehearses 30 of 800 kept examples every 10 steps, against plain",
-    ),
-    (
         "collect_speedup",
         "collect by a loop",
         "collect",
@@ -78,9 +61,12 @@ def measure() -> tuple[list[Ratio], list[str]]:
     with one_thread(), Display("bench") as display:
         elsewhere = peers.contestants()
         everybody = {**laboratory.contestants(), **library.contestants(), **elsewhere}
-        display.start((ROUNDS + 1) * len(everybody))
+        loops = library.loops()
+        display.start((ROUNDS + 1) * len(everybody) + (LOOP_ROUNDS + 1) * len(loops))
         times = side_by_side(everybody, ROUNDS, lambda name: display.advance(1, name))
         ratios = [times.ratio(key, over, under, meaning) for key, over, under, meaning in RATIOS if over in everybody]
+        close = side_by_side(loops, LOOP_ROUNDS, lambda name: display.advance(1, name))
+        ratios += [close.ratio(*ratio) for ratio in library.LOOP_RATIOS]
         ratios.append(library.bytes_ratio())
         large = side_by_side(sizes.contestants(), min(LARGE_ROUNDS, ROUNDS))
         ratios += [large.ratio(*ratio) for ratio in sizes.RATIOS]
