@@ -77,9 +77,9 @@ class Protecting:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn, such as
                 those of `{parameter: optimizer}` that step in the backward pass (which cannot rehearse).
             every: how many steps share one projection (1 if None) or one rehearsal; with projection, "auto" measures
-                steps and projections and chooses, so that protection costs at most 5 % of training
-                (`protection.every` is the present choice, which depends on the machine: two runs need not agree to
-                the last bit).
+                steps and projections and chooses, so that projections cost 2 % of training; the hooks add a few percent
+                to very short steps (`protection.every` is the present choice, which depends on the machine: two runs
+                need not agree to the last bit).
             by: None: by projection if gradients are stored, by rehearsal if examples are kept, which can be used
                 for both.
             batch, alpha, labels: of rehearsal: examples per rehearsal, weight of the outputs, and whether labels count.
