@@ -251,13 +251,16 @@ def gradient(module: nn.Module, examples: list[Example]) -> Tensor:
     return flat(torch.autograd.grad(loss, list(module.parameters())))
 
 
-def train(benchmark, method: Naive, module, *, epochs, batch_size, lr, optimizer="sgd", momentum=0.0):
-    """Train a module in place, with an optimizer of torch.optim per task, and return the accuracy matrix."""
+def train(
+    benchmark, method: Naive, module, *, epochs, batch_size, lr, optimizer="sgd", momentum=0.0, keep_optimizer=False
+):
+    """Train a module in place, with an optimizer of torch.optim per task or one, and return the accuracy matrix."""
     kinds = {"sgd": lambda w: torch.optim.SGD(w, lr, momentum), "adam": lambda w: torch.optim.Adam(w, lr)}
     matrix = [accuracies(module, benchmark, method.run)]
     for t, task in enumerate(benchmark.tasks):
         pool = [(source, i) for source in method.sources(benchmark.tasks[: t + 1]) for i in range(len(source.train))]
-        moving = kinds[optimizer](module.parameters())
+        if t == 0 or not keep_optimizer:
+            moving = kinds[optimizer](module.parameters())
         for epoch in range(epochs):
             index = seeds.draw(0, [method.run], f"order/{t}/{epoch}", len(pool), len(task.train))[0].tolist()
             for start in range(0, len(index), batch_size):

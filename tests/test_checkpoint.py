@@ -8,8 +8,9 @@ import safetensors.torch
 import torch
 
 from ogd import methods, tensor_files
-from ogd.training import Checkpoint, Schedule
-from small_lab import CASES, SCHEDULE, fit, make, weights
+from ogd.progress import Silent
+from ogd.training import Checkpoint, Schedule, first_task
+from small_lab import CASES, SCHEDULE, fit, make, stack, weights
 
 
 class Killed(BaseException):
@@ -70,6 +71,25 @@ def test_a_killed_training_goes_on_to_the_same_result(tiny, tmp_path, name, _met
     assert [about and (about["finished"], about["epoch"]) for about in kept] == [False, (1, 1), (2, 1)]
     same(whole, fit(benchmark, kind(**options), checkpoint=Checkpoint(path, "me"), **settings))
     same(whole, fit(benchmark, kind(**options), checkpoint=Checkpoint(path, "me"), progress=Bomb(0), **settings))
+
+
+@pytest.mark.parametrize("share", [0.2, 0.36, 0.55])  # in the first task, just after it, and in the second
+def test_moments_that_are_kept_are_taken_up_again(tiny, tmp_path, share):
+    benchmark, path = make("rotated", tiny, tasks=3), tmp_path / "checkpoint"
+    settings = {"optimizer": "adam", "lr": 0.01, "keep_optimizer": True}
+    whole = fit(benchmark, methods.SGD(), **settings)
+    total = Schedule(**SCHEDULE).steps(*(len(task.train) for task in benchmark.tasks))
+    with pytest.raises(Killed):
+        fit(benchmark, methods.SGD(), checkpoint=Checkpoint(path, "me"), progress=Bomb(int(share * total)), **settings)
+    same(whole, fit(benchmark, methods.SGD(), checkpoint=Checkpoint(path, "me"), **settings))
+
+
+def test_moments_that_are_kept_come_with_a_first_task(tiny):
+    benchmark = make("rotated", tiny, tasks=3)
+    settings = {"optimizer": "adam", "lr": 0.01, "keep_optimizer": True}
+    schedule = Schedule(**{**SCHEDULE, **settings})
+    first = first_task(benchmark, stack("mlp"), schedule, Silent())
+    same(fit(benchmark, methods.ER(), **settings), fit(benchmark, methods.ER(), first=first, **settings))
 
 
 def test_seconds_add_up(tiny, tmp_path):

@@ -36,8 +36,23 @@ def test_the_loop_equals_a_naive_one(tiny, monkeypatch, name, model, method, kin
     if optimizer == "adam" and options.get("projection") == "implicit":
         pytest.skip("there is no implicit projection under Adam")
     monkeypatch.setattr("ogd.methods.buffer.BLOCK", 4)
-    benchmark = make(name, tiny, tasks=3)
-    schedule = {"epochs": 1, "batch_size": 7, **OPTIMIZERS[optimizer]}
+    _equals_a_naive_one(make(name, tiny, tasks=3), model, method, kind, options, **OPTIMIZERS[optimizer])
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case[0] in ("sgd", "der", "agem")], ids=lambda case: case[0]
+)
+def test_one_adam_for_all_tasks_equals_a_naive_one(tiny, case):
+    kept = {"optimizer": "adam", "lr": 0.01, "keep_optimizer": True}
+    _equals_a_naive_one(make("rotated", tiny, tasks=3), "mlp", *case, **kept)
+    one, anew = (
+        fit(make("rotated", tiny), methods.SGD(), **{**kept, "keep_optimizer": keep}) for keep in (True, False)
+    )
+    assert not one[0].params["0.weight"].equal(anew[0].params["0.weight"])
+
+
+def _equals_a_naive_one(benchmark, model, method, kind, options, **optimizer):
+    schedule = {"epochs": 1, "batch_size": 7, **optimizer}
     trained, result = fit(benchmark, kind(**options), kind=model, **schedule)
     for run in (0, 1):
         module = stack(model).module(run)

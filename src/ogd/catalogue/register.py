@@ -19,9 +19,9 @@ PALETTE = (
 )  # fmt: skip
 RESERVED = (  # names that a request or the command line has for something else
     "address", "backend", "batch_size", "benchmark", "biases", "command", "curve_every", "data", "data_sha256",
-    "dataset", "epochs", "grid", "help", "hidden", "init", "jobs", "json", "lr", "markdown", "method", "model",
-    "momentum", "needs_laboratory", "optimizer", "options", "out", "plugin", "resumes", "runs", "seed", "settings",
-    "tasks", "tensorboard",
+    "dataset", "epochs", "grid", "help", "hidden", "init", "jobs", "json", "keep_optimizer", "lr", "markdown",
+    "method", "model", "momentum", "needs_laboratory", "optimizer", "options", "out", "plugin", "resumes", "runs",
+    "seed", "settings", "tasks", "tensorboard",
 )  # fmt: skip
 
 

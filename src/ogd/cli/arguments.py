@@ -136,6 +136,7 @@ def add_schedule(sub: ArgumentParser, runs: int) -> _ArgumentGroup:
         "--optimizer", metavar="NAME", default=Schedule.optimizer, help=f"one of {', '.join(OPTIMIZERS)}"
     )
     group.add_argument("--momentum", type=float, metavar="X", default=Schedule.momentum, help="momentum of sgd")
+    group.add_argument("--keep-optimizer", action="store_true", help="adam's moments go on from one task to the next")
     group.add_argument("--model", metavar="NAME", default=DEFAULT_MODEL, help=f"one of {', '.join(MODELS)}")
     units = ", ".join(f"{' '.join(map(str, units))} for {model}" for model, units in HIDDEN.items())
     group.add_argument(

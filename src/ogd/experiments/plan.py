@@ -103,7 +103,7 @@ def _longest_first(units: list[Unit]) -> list[Unit]:
 
 def _first_task(request: Request) -> dict[str, object]:
     names = (
-        "benchmark", "model", "hidden", "init", "biases", "epochs", "batch_size", "lr", "optimizer", "momentum", "seed",
-        "curve_every", "data_sha256",
+        "benchmark", "model", "hidden", "init", "biases", "epochs", "batch_size", "lr", "optimizer", "momentum",
+        "keep_optimizer", "seed", "curve_every", "data_sha256",
     )  # fmt: skip
     return {"first": rules_of(request.benchmark).first(request), **{name: getattr(request, name) for name in names}}

@@ -28,6 +28,7 @@ def resolve(
     lr: float = Schedule.lr,
     optimizer: str = Schedule.optimizer,
     momentum: float = Schedule.momentum,
+    keep_optimizer: bool = Schedule.keep_optimizer,
     seed: int = Schedule.seed,
     curve_every: int | None = Schedule.curve_every,
     **own: Any,
@@ -47,7 +48,7 @@ def resolve(
     check_name("init", init, catalogue.INITS)
     if not isinstance(biases, bool):
         raise ValueError(f"biases: must be True or False, not {biases!r}")
-    schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, seed, curve_every)
+    schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, keep_optimizer, seed, curve_every)
     settings, options = _shared_out(benchmark, method, own)
     check_tasks(tasks, settings)
     request = Request(

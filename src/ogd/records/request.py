@@ -41,6 +41,7 @@ class Request:
     model: str = "mlp"
     settings: dict[str, Any] = field(default_factory=dict)  # of a benchmark that is not ours, and younger ones of ours
     biases: bool = True
+    keep_optimizer: bool = False
 
     @property
     def key(self) -> str:

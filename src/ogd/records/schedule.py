@@ -17,6 +17,7 @@ class Schedule:
     lr: float = 1e-3
     optimizer: str = "sgd"
     momentum: float = 0.0  # of sgd
+    keep_optimizer: bool = False  # adam: its moments go on from one task to the next
     seed: int = 0
     curve_every: int | None = None  # steps between two points of the training curves
 
@@ -31,6 +32,10 @@ class Schedule:
             raise ValueError(f"momentum: must be a number of at least 0 and below 1, not {self.momentum!r}")
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(f"momentum: is for optimizer 'sgd', not {self.optimizer!r}")
+        if not isinstance(self.keep_optimizer, bool):
+            raise ValueError(f"keep_optimizer: must be True or False, not {self.keep_optimizer!r}")
+        if self.keep_optimizer and self.optimizer != "adam":
+            raise ValueError(f"keep_optimizer: is for optimizer 'adam', not {self.optimizer!r}")
 
     def steps(self, *examples: int) -> int:
         """How many steps tasks of so many training examples take."""

@@ -125,9 +125,12 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> History:
 
 def _check(history: History, like: History, tasks: int, finite: bool) -> None:
     """Raise a ValueError unless the history is one of a model and an optimizer `like` these and of so many tasks."""
-    present = [history.weights, history.optimizer] if history.epoch else []
-    wanted = [like.weights, like.optimizer] if history.epoch else []
-    for stored, own in zip([*history.finished, *present], [like.weights] * len(history.finished) + wanted, strict=True):
+    pairs = [(weights, like.weights) for weights in history.finished]
+    if history.epoch:
+        pairs.append((history.weights, like.weights))
+    if history.epoch or history.optimizer:
+        pairs.append((history.optimizer, like.optimizer))
+    for stored, own in pairs:
         if {name: (t.shape, t.dtype) for name, t in stored.items()} != {n: (t.shape, t.dtype) for n, t in own.items()}:
             raise ValueError("its weights have other shapes")
         if finite and not all(tensor_files.is_finite(t) for t in stored.values()):

@@ -15,7 +15,7 @@ class History:
 
     finished: list[Weights] = field(default_factory=list)
     weights: Weights = field(default_factory=dict)  # after `epoch` epochs of the present task; none at its start
-    optimizer: dict[str, Tensor] = field(default_factory=dict)  # its state then
+    optimizer: dict[str, Tensor] = field(default_factory=dict)  # its state then, or that it brings from the last task
     epoch: int = 0
     accuracy: list[Array] = field(default_factory=list)  # (R, tasks), a row of the matrix
     curve_steps: list[int] = field(default_factory=list)

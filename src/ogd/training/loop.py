@@ -86,7 +86,9 @@ def run(training: Training, first: History | None) -> Result:
         if new:
             _train_task(training, t)
             history.finished.append(training.weights())
-            history.weights, history.optimizer, history.epoch = {}, {}, 0
+            history.weights, history.epoch = {}, 0
+            if not schedule.keep_optimizer:
+                history.optimizer = {}
         else:
             training.take_up(history.finished[t], schedule.steps(len(task.train)))
         method.end_task(training.finished(t))
@@ -119,7 +121,12 @@ def _begun(training: Training, first: History | None) -> History:
     missing = np.full((len(runs), len(benchmark) - 1), np.nan)
     curve = [np.concatenate([point, missing], 1) for point in first.curve]
     return replace(
-        begun, finished=list(first.finished), curve_steps=list(first.curve_steps), curve=curve, seconds=first.seconds
+        begun,
+        finished=list(first.finished),
+        optimizer=first.optimizer,
+        curve_steps=list(first.curve_steps),
+        curve=curve,
+        seconds=first.seconds,
     )
 
 
@@ -132,6 +139,7 @@ def _train_task(training: Training, t: int) -> None:
     optimizer = optimizer_of(schedule, model)
     if history.epoch:
         training.take_up(history.weights, history.epoch * schedule.steps_per_epoch(n))
+    if history.optimizer:
         optimizer.load_state(history.optimizer)
     constraint = method.constraint(optimizer)
     for epoch in range(history.epoch, schedule.epochs):

@@ -29,6 +29,7 @@ def train(
     lr: float = Schedule.lr,
     optimizer: str = Schedule.optimizer,
     momentum: float = Schedule.momentum,
+    keep_optimizer: bool = Schedule.keep_optimizer,
     seed: int = Schedule.seed,
     curve_every: int | None = Schedule.curve_every,
     first: History | None = None,
@@ -38,12 +39,13 @@ def train(
 ) -> Result:
     """Train every run of `model` on the tasks one after the other, evaluating on all tasks after each.
 
-    `model` is a stack, or a function that makes an `nn.Module`, of which `runs` are trained (1 unless given). The loss
-    is softmax cross-entropy over the task's head, averaged over the batch. The optimizer is torch.optim's SGD, with
-    `momentum`, or Adam, anew for every task. With `curve_every=N` the accuracy on the tasks seen so far is kept every
-    N steps. `first` spares the first task, which is the same for all methods (see `first_task`). What is kept in
-    `checkpoint` after a task or an epoch is taken up again, and the result is the same as without a break. Weights
-    that are no longer finite raise `Diverged`, unless `check` is false. `result.model` holds the trained weights.
+    `model` is a stack, or a function that makes an `nn.Module`, of which `runs` are trained (1 unless given). The
+    loss is softmax cross-entropy over the task's head, averaged over the batch. The optimizer is torch.optim's SGD,
+    with `momentum`, or Adam, anew for every task; `keep_optimizer=True` keeps Adam's moments from one task to the
+    next. With `curve_every=N` the accuracy on the tasks seen so far is kept every N steps. `first` spares the first
+    task, which is the same for all methods (see `first_task`). What is kept in `checkpoint` after a task or an
+    epoch is taken up again, and the result is the same as without a break. Weights that are no longer finite raise
+    `Diverged`, unless `check` is false. `result.model` holds the trained weights.
 
     Examples:
         >>> import torch
@@ -56,7 +58,7 @@ def train(
         >>> result.model.module(1)
         Linear(in_features=4, out_features=2, bias=True)
     """
-    schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, seed, curve_every)
+    schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, keep_optimizer, seed, curve_every)
     method = SGD() if method is None else method
     stack = _stack(model, runs, seed)
     _check(benchmark, stack, method, schedule, first, checkpoint)
