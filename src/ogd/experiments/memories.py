@@ -7,7 +7,7 @@ from ogd.experiments.experiment import Drawing, Experiment, Row, Setting
 from ogd.experiments.paper import INIT
 
 # One setting for all benchmarks, with the default α: nothing here is tuned.
-RECOMMENDED: Setting = {"choose": "uncertain", "replay_batch": 30, "replay_every": 10, "alpha": 0.5}
+RECOMMENDED: Setting = {"choose": "uncertain", "replay_batch": 20, "replay_every": 10, "alpha": 0.5}
 LOOK = Look("#117733", "*", (0, (4, 2)))  # of that row
 BENCHMARKS: dict[str, Setting] = {
     "Rotated": {"benchmark": "rotated", "tasks": 5},
@@ -53,7 +53,7 @@ WHICH = Experiment(
     _rows(BENCHMARKS.values()),
     runs=5,
     note="200 examples or gradients of each task are stored. Split has one head per task, or one softmax over all ten "
-    "classes. The recommended rehearsal draws its examples by uncertainty and takes 30 of them every 10 steps, with "
+    "classes. The recommended rehearsal draws its examples by uncertainty and takes 20 of them every 10 steps, with "
     "α = 0.5 on every benchmark.",
     named=True,
 )
