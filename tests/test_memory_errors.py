@@ -1,5 +1,7 @@
 """What a memory refuses, in words that help, leaving itself as it was."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -145,3 +147,8 @@ def test_a_budget_is_never_passed_in_silence(budget: int | str) -> None:
     with pytest.raises(BudgetExceeded, match=r"would hold 12 directions|would hold 5,184 bytes"):
         memory.remember((x, y))
     assert memory.tasks == (6,)
+
+
+def test_loading_with_the_model_first_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"the file comes first, Memory.load\(path, model\)"):
+        Memory.load(nn.Linear(2, 2), tmp_path / "memory.safetensors")  # type: ignore[arg-type]

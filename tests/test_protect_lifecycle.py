@@ -89,3 +89,18 @@ def test_a_copy_of_a_memory_protects_no_optimizer(copied: Callable[[Memory], Mem
         memory.protect(optimizer)
     assert protection.active
     twin.protect(optim.SGD(twin.model.parameters(), lr=0.1))
+
+
+def test_a_protection_says_what_it_holds() -> None:
+    model = torch.nn.Linear(3, 2)
+    data = (torch.randn(6, 3), torch.randint(2, (6,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    memory = Memory(model, per_task=4)
+    memory.remember(data)
+    protection = memory.protect(optimizer, every=5)
+    assert repr(protection) == "Protection(SGD, every=5, 0 steps pending)"
+    protection.unprotect()
+    assert repr(protection) == "Protection(ended, every=5, 0 steps pending)"
+    memory = Memory(model, per_task=4, keep="examples")
+    memory.remember(data)
+    assert repr(memory.protect(optimizer, every=5, batch=3)) == "Rehearsal(SGD, every=5, batch=3)"

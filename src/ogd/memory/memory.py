@@ -341,6 +341,8 @@ class Memory(Keeping):
         The options of `Memory` are as saved unless given here. Functions cannot be saved: give `logits=` and
         `outputs=` again where the memory had them.
         """
+        if isinstance(path, nn.Module):
+            raise TypeError("path: is a module: the file comes first, Memory.load(path, model)")
         stored = state.read(path)
         try:
             memory = cls(model, **state.options(stored, options))

@@ -26,6 +26,12 @@ class Hooked:
             protected.add(optimizer)
 
     @property
+    def held(self) -> str:
+        """The optimizers in words, for a repr."""
+        names = [type(optimizer).__name__ for ref in self._optimizers if (optimizer := ref()) is not None]
+        return ", ".join(names) if self.active else "ended"
+
+    @property
     def active(self) -> bool:
         return bool(self._handles) and any(ref() is not None for ref in self._optimizers)
 

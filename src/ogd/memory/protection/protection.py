@@ -54,6 +54,9 @@ class Protection(Hooked):
         self._warned = False
         super().__init__(optimizers, self._on_step, self._on_stepped, ended)
 
+    def __repr__(self) -> str:
+        return f"Protection({self.held}, every={self.every}, {self.pending} steps pending)"
+
     @property
     def every(self) -> int:
         """How many steps share a projection; with "auto", at present."""

@@ -48,6 +48,9 @@ class Rehearsal(Hooked):
         self.stepped = False  # since the last task was remembered
         super().__init__(optimizers, self._on_step, lambda *_: None, ended)
 
+    def __repr__(self) -> str:
+        return f"Rehearsal({self.held}, every={self.every}, batch={self.batch})"
+
     def forget(self) -> None:
         """Begin anew: what is remembered has changed."""
         self.stepped = False
