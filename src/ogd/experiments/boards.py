@@ -78,7 +78,7 @@ A = _board(
         "A-GEM": ("agem", [{"per_task": 200, "reference_batch": 128}]),
         "ER": ("er", [{"per_task": 200, "replay_batch": 32}]),
         "DER++": ("der", [{"per_task": 200, "replay_batch": 32, "alpha": 2.0}]),
-        "DER++, one Adam": ("der", [{"per_task": 200, "replay_batch": 32, "alpha": 2.0, "keep_optimizer": True}]),
+        "DER++, one Adam": ("der", [{"per_task": 200, "replay_batch": 32, "alpha": 3.0, "keep_optimizer": True}]),
         REHEARSAL: ("der", [{"per_task": 200, **AS_MEMORY}]),
         "GPM": ("gpm", [{}]),
         "OGD": ("ogd", [{"per_task": 200, "every": 50}]),
