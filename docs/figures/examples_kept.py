@@ -21,6 +21,7 @@ def show() -> None:
     print("| --- | --- | ---: |" + " ---: |" * 7)
     for folder, label in PROTOCOLS.items():
         found = [tuning.read(path) for path in (TUNINGS / folder).glob("der-*.json")]
+        found = [one for one in found if not one.request.keep_optimizer]  # about the optimizer, not about the examples
         for one in sorted(found, key=lambda one: (one.request.options["choose"], one.request.options["replay_batch"])):
             means = {
                 alpha: fmean(100 * score for score in column if score is not None)
