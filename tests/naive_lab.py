@@ -172,7 +172,8 @@ class OGD(Naive):
             return
         rest = torch.stack([self.update(g) for g in new])
         if self.directions == "pca":
-            new = torch.linalg.svd(rest, full_matrices=False)[2][:share]
+            _, sigma, Vh = torch.linalg.svd(rest, full_matrices=False)
+            new = Vh[sigma > 1e-9][:share]
         if self.directions == "leverage":
             best = self.leverage(rest, share).view(-1, width).sum(1).argsort(descending=True)[: share // width]
             new = torch.cat([new[i * width : (i + 1) * width] for i in best.tolist()])
@@ -192,7 +193,8 @@ class OGD(Naive):
         """Frequent Directions: the squares of all singular values shrink alike, until k rows are left."""
         _, sigma, Vh = torch.linalg.svd(B, full_matrices=False)
         lost = sigma[k] if k < len(sigma) else 0
-        return (sigma[:k].square() - lost**2).sqrt()[:, None] * Vh[:k]
+        left = (sigma.square() - lost**2).clamp(min=0).sqrt()[:k]
+        return left[left > 1e-9, None] * Vh[:k][left > 1e-9]
 
     def rows(self, module, examples):
         rows = []

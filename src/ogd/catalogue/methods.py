@@ -89,7 +89,7 @@ def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
         return 1.0
     n, every = int(options["in_total"]) or int(options["per_task"]) * finished, int(options["every"])
     if options["directions"] in WRITTEN_OUT:
-        return 1 + n / every
+        return 1 + (2 + n / 4) / every
     if options["projection"] == "explicit":
         return 1 + (2 + n / 27) / every
     return 1.8 + n / 130 + 2 * (n / 900) ** 2

@@ -125,9 +125,9 @@ DIRECTIONS = Experiment(
         )
     ),
     runs=3,
-    note="10,000 images and one epoch per task at a learning rate of 0.01, projected every 100 steps. All but the drawn "
-    "directions come from the gradients of 500 examples of each task. The sketch is of all tasks, with as many rows as "
-    "the others have together.",
+    note="10,000 images and one epoch per task at a learning rate of 0.01, projected every 100 steps. All but the "
+    "drawn directions come from the gradients of 500 examples of each task. The sketch is of all tasks, with as many "
+    "rows as the others have together.",
     profile="one epoch of 10,000 images per task",
     named=True,
 )
@@ -146,8 +146,8 @@ BUDGETS = Experiment(
         )
     ),
     runs=3,
-    note="Angles of 0°, 5°, … 95°, trained as in `directions`. So many examples, gradients or rows of the sketch, which "
-    "comes from the gradients of 250 examples of each task; examples and gradients are shared equally by the tasks.",
+    note="Angles of 0°, 5°, … 95°, trained as in `directions`. So many examples, gradients or rows of the sketch, "
+    "which comes from the gradients of 250 examples of each task. Tasks share examples and gradients equally.",
     profile="one epoch of 10,000 images per task",
     named=True,
 )
