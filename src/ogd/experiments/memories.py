@@ -111,7 +111,7 @@ HIGH_RATES = Experiment(
 SHORT: Setting = {"epochs": 1, "lr": 1e-2, "init": INIT, "left_out": 50_000}
 SELDOM: Setting = {**SHORT, "every": 100}
 ROTATED_20: Setting = {"benchmark": "rotated", "angles": tuple(range(0, 100, 5))}
-IN_TOTAL = (200, 500)
+IN_TOTAL = (200,)
 DIRECTIONS = Experiment(
     "directions",
     "Rotated MNIST, 5 tasks: which directions OGD keeps, and how many",
