@@ -137,10 +137,11 @@ class EWC(Naive):
 class OGD(Naive):
     """The paper's Algorithm 1; what it projects is the update, which for plain SGD is the same."""
 
-    def __init__(self, run, per_task=30, outputs="true", refresh=0, **_):
+    def __init__(self, run, per_task=30, outputs="true", refresh=0, in_total=0, directions="drawn", candidates=0, **_):
         super().__init__(run)
-        self.per_task, self.outputs, self.S = per_task, outputs, []
+        self.per_task, self.outputs, self.in_total = per_task, outputs, in_total
         self.refresh, self.examples, self.step = refresh, [], 0
+        self.directions, self.candidates, self.S, self.G, self.B = directions, candidates, [], [], None
 
     def gradient(self, module, g):
         if self.refresh and self.step % self.refresh == 0:
@@ -158,9 +159,42 @@ class OGD(Naive):
     def end_task(self, module, task):
         super().end_task(module, task)
         width = len(task.classes or range(10)) if self.outputs == "all" else 1
-        self.examples.append(self.kept(task, self.per_task // width))
-        self.S = gram_schmidt(self.rows(module, self.examples[-1]), self.S)
+        share = self.in_total // self.tasks if self.in_total else self.per_task
+        self.examples = [examples[: share // width] for examples in self.examples]
+        self.G = [G[: share // width * width] for G in self.G]
+        self.S = gram_schmidt(torch.cat(self.G)) if self.G else []
+        examples = self.kept(task, max(self.candidates, share) // width)
+        new = self.rows(module, examples)
+        if self.directions == "sketch":
+            self.B = new if self.B is None else torch.cat([self.B, new])
+            self.B = self.sketched(self.B, self.in_total or self.per_task * self.tasks)
+            self.S = gram_schmidt(self.B)
+            return
+        rest = torch.stack([self.update(g) for g in new])
+        if self.directions == "pca":
+            _, sigma, Vh = torch.linalg.svd(rest, full_matrices=False)
+            new = Vh[sigma > 1e-9][:share]
+        if self.directions == "leverage":
+            best = self.leverage(rest, share).view(-1, width).sum(1).argsort(descending=True)[: share // width]
+            new = torch.cat([new[i * width : (i + 1) * width] for i in best.tolist()])
+        self.examples.append(examples)
+        self.G.append(new)
+        self.S = gram_schmidt(new, self.S)
         self.step = 0
+
+    @staticmethod
+    def leverage(G, k):
+        K = G @ G.T
+        mu = torch.linalg.svdvals(G)[k:].square().sum() / k
+        return (K @ torch.linalg.pinv(K + mu * torch.eye(len(K)), hermitian=True)).diagonal()
+
+    @staticmethod
+    def sketched(B, k):
+        """Frequent Directions: the squares of all singular values shrink alike, until k rows are left."""
+        _, sigma, Vh = torch.linalg.svd(B, full_matrices=False)
+        lost = sigma[k] if k < len(sigma) else 0
+        left = (sigma.square() - lost**2).clamp(min=0).sqrt()[:k]
+        return left[left > 1e-9, None] * Vh[:k][left > 1e-9]
 
     def rows(self, module, examples):
         rows = []

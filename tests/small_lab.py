@@ -50,6 +50,13 @@ CASES = [
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
     ("ogd", methods.OGD, {"per_task": 30, "refresh": 3}),
+    ("ogd", methods.OGD, {"in_total": 30}),
+    ("ogd", methods.OGD, {"per_task": 20, "outputs": "all", "directions": "leverage", "candidates": 60}),
+    *(
+        ("ogd", methods.OGD, {"directions": directions, "candidates": 25, **limit})
+        for directions in ("leverage", "pca", "sketch")
+        for limit in ({"per_task": 8}, {"in_total": 12})
+    ),
     ("gpm", methods.GPM, {"threshold_input": 0.9, "threshold": 0.95, "basis_examples": 20}),
     ("gpm", methods.GPM, {"threshold_input": 0.8, "threshold": 0.9, "threshold_growth": 0.03, "basis_examples": 20}),
     *(

@@ -22,6 +22,12 @@ class Batch:
         for start in range(0, self.x.shape[1], size):
             yield self._part(slice(start, start + size))
 
+    def at(self, index: Tensor) -> "Batch":
+        """Return some examples of every run, index (R, k), in that order."""
+        runs = torch.arange(len(index))[:, None]
+        head = self.head[runs, index] if self.head is not None and self.head.ndim == 3 else self.head
+        return Batch(self.x[runs, index], self.target[runs, index], head)
+
     def _part(self, part: slice) -> "Batch":
         head = self.head[:, part] if self.head is not None and self.head.ndim == 3 else self.head
         return Batch(self.x[:, part], self.target[:, part], head)

@@ -9,7 +9,7 @@ PER_TASK = Option("per_task", 200, "gradients or examples to keep of each finish
 IN_TOTAL = Option(
     "in_total",
     0,
-    "examples to keep of all finished tasks together, an equal share of each, in place of --per-task",
+    "gradients or examples to keep of all finished tasks together, an equal share of each, in place of --per-task",
     least=0,
     later=True,
 )
@@ -41,6 +41,16 @@ REFRESH = Option(
     least=0,
     later=True,
 )
+DIRECTIONS = Option(
+    "directions",
+    "drawn",
+    "which directions to keep: gradients of drawn examples, those of --candidates with the largest leverage, their "
+    "principal components, or a sketch of all tasks (Frequent Directions)",
+    ("drawn", "leverage", "pca", "sketch"),
+    later=True,
+)
+WRITTEN_OUT = ("pca", "sketch")  # those that are combinations of gradients, as long as the model has weights
+CANDIDATES = Option("candidates", 1000, "gradients of each task that --directions are chosen from", later=True)
 REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step", most=MOST_DRAWN)
 REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step", most=MOST_DRAWN)
 REPLAY_EVERY = Option(
@@ -77,7 +87,9 @@ ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
 def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
     if not finished:
         return 1.0
-    n, every = int(options["per_task"]) * finished, int(options["every"])
+    n, every = int(options["in_total"]) or int(options["per_task"]) * finished, int(options["every"])
+    if options["directions"] in WRITTEN_OUT:
+        return 1 + (2 + n / 4) / every
     if options["projection"] == "explicit":
         return 1 + (2 + n / 27) / every
     return 1.8 + n / 130 + 2 * (n / 900) ** 2
@@ -111,16 +123,34 @@ def _one_limit(options: Mapping[str, Value], optimizer: str, model: str) -> dict
     return {}
 
 
+def check_directions(given: Mapping[str, Value]) -> None:
+    """Raise a ValueError for options of OGD that do not go together."""
+    directions = given.get("directions", DIRECTIONS.default)
+    if directions != DIRECTIONS.default and given.get("refresh"):
+        raise ValueError(f"refresh: takes the gradients of drawn examples anew, not directions {directions!r}")
+    if directions == DIRECTIONS.default and "candidates" in given:
+        raise ValueError("candidates: are for directions 'leverage', 'pca' and 'sketch'")
+
+
 def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
     """How OGD projects: implicitly wherever that is exact: the perceptron, SGD, every step, gradients stored once."""
+    _one_limit(options, optimizer, model)
+    check_directions(options)
     asked = {
         "every": options.get("every", EVERY.default),
         "refresh": options.get("refresh", REFRESH.default),
+        "directions": options.get("directions", DIRECTIONS.default),
         "optimizer": optimizer,
         "model": model,
     }
-    needed = {"every": 1, "refresh": 0, "optimizer": "sgd", "model": "mlp"}
-    others = [f"{name} {value}" for name, value in asked.items() if value != needed[name]]
+    needed: dict[str, tuple[Value, ...]] = {
+        "every": (1,),
+        "refresh": (0,),
+        "directions": ("drawn", "leverage"),
+        "optimizer": ("sgd",),
+        "model": ("mlp",),
+    }
+    others = [f"{name} {value}" for name, value in asked.items() if value not in needed[name]]
     if others and options.get("projection") == "implicit":
         raise ValueError(
             f"projection: 'implicit' is for model mlp, optimizer sgd and every 1; {others[0]} needs 'explicit'"
@@ -142,7 +172,7 @@ METHODS = {
         "OGD",
         "updates orthogonal to the gradients of stored outputs",
         "ogd.methods.ogd:OGD",
-        (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE, REFRESH),
+        (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE, REFRESH, IN_TOTAL, DIRECTIONS, CANDIDATES),
         Look(BLUE, "o", "-"),
         _ogd_weight,
         rule=_projection,

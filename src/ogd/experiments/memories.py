@@ -107,4 +107,48 @@ HIGH_RATES = Experiment(
     profile="one epoch per task",
     named=True,
 )
-MEMORIES = (WHICH, CHOOSING, DISSIMILAR, HIGH_RATES)
+# Written-out directions are dear to make and to project by: fewer images, and a projection every 100 steps for all.
+SHORT: Setting = {"epochs": 1, "lr": 1e-2, "init": INIT, "left_out": 50_000}
+SELDOM: Setting = {**SHORT, "every": 100}
+ROTATED_20: Setting = {"benchmark": "rotated", "angles": tuple(range(0, 100, 5))}
+IN_TOTAL = (200,)
+DIRECTIONS = Experiment(
+    "directions",
+    "Rotated MNIST, 5 tasks: which directions OGD keeps, and how many",
+    "average",
+    tuple(f"{n} per task" for n in KEPT),
+    tuple(
+        Row(label, "ogd", tuple({**ROTATED, **SELDOM, **options, "per_task": n} for n in KEPT))
+        for label, options in (
+            ("drawn", {}),
+            *((name, {"directions": name, "candidates": 500}) for name in ("leverage", "pca", "sketch")),
+        )
+    ),
+    runs=3,
+    note="10,000 images and one epoch per task at a learning rate of 0.01, projected every 100 steps. All but the "
+    "drawn directions come from the gradients of 500 examples of each task. The sketch is of all tasks, with as many "
+    "rows as the others have together.",
+    profile="one epoch of 10,000 images per task",
+    named=True,
+)
+BUDGETS = Experiment(
+    "budgets",
+    "Rotated MNIST, 20 tasks: a memory of a fixed size",
+    "average",
+    tuple(f"{n} in total" for n in IN_TOTAL),
+    tuple(
+        Row(label, method, tuple({**ROTATED_20, **options, "in_total": n} for n in IN_TOTAL))
+        for label, method, options in (
+            ("DER++", "der", {**SHORT, "alpha": 0.5}),
+            ("ER", "er", SHORT),
+            ("OGD, drawn", "ogd", SELDOM),
+            ("OGD, sketch", "ogd", {**SELDOM, "directions": "sketch", "candidates": 250}),
+        )
+    ),
+    runs=3,
+    note="Angles of 0°, 5°, … 95°, trained as in `directions`. So many examples, gradients or rows of the sketch, "
+    "which comes from the gradients of 250 examples of each task. Tasks share examples and gradients equally.",
+    profile="one epoch of 10,000 images per task",
+    named=True,
+)
+MEMORIES = (WHICH, CHOOSING, DISSIMILAR, HIGH_RATES, DIRECTIONS, BUDGETS)

@@ -71,12 +71,14 @@ def resolve(
 def check_room(request: Request, classes: int) -> None:
     """Raise a ValueError if a method may keep less than it must: an example per task, or all logits of one example."""
     in_total, per_task = (int(request.options.get(name, 0)) for name in ("in_total", "per_task"))
-    if 0 < in_total < request.tasks:
-        raise ValueError(f"in_total: must be at least {request.tasks}, an example per task, not {in_total}")
     if request.partition is not None and request.heads == "multi":
         classes = max(map(len, request.partition))
-    if request.options.get("outputs") == "all" and per_task < classes:
-        raise ValueError(f"per_task: must be at least {classes}, the logits of one example, not {per_task}")
+    each = classes if request.options.get("outputs") == "all" else 1
+    if 0 < in_total < request.tasks * each:
+        what = "an example per task" if each == 1 else "the logits of an example per task"
+        raise ValueError(f"in_total: must be at least {request.tasks * each}, {what}, not {in_total}")
+    if not in_total and 0 < per_task < each:
+        raise ValueError(f"per_task: must be at least {each}, the logits of one example, not {per_task}")
 
 
 def check_tasks(tasks: int | None, settings: Mapping[str, Any]) -> None:

@@ -53,9 +53,7 @@ class Buffer:
 
     def add(self, finished: Finished) -> None:
         """Store examples of a finished task, each with its own task's head, and the present logits where wanted."""
-        shares = [self.per_task] * finished.number
-        if self.in_total:
-            shares = equal_shares(self.in_total, finished.number)
+        shares = shared_out(self.per_task, self.in_total, finished.number)
         kept = finished.draw(shares[-1], self.choose)
         head = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
         z = finished.model.passing(kept.x)[1] if self.outputs else None
@@ -83,6 +81,11 @@ class Buffer:
         index = self._index[:, at]  # (R, B)
         rows = torch.arange(len(index))[:, None]
         return self.stored.each(lambda t, _: t[rows, index])
+
+
+def shared_out(per_task: int, in_total: int, tasks: int) -> list[int]:
+    """Return how much may be kept of each task: `per_task`, or an equal share of `in_total` where that is not 0."""
+    return equal_shares(in_total, tasks) if in_total else [per_task] * tasks
 
 
 def equal_shares(total: int, tasks: int) -> list[int]:

@@ -22,6 +22,12 @@ def without(store: Store, task: int) -> Store:
     return _kept(store, [[] if t == task else list(range(rows)) for t, rows in enumerate(store.tasks)])
 
 
+def shortened(store: Store, most: Sequence[int]) -> Store:
+    """The store with at most so many rows of each task, the first ones; an example keeps all of its rows or none."""
+    pairs = zip(store.tasks, store.each, most, strict=False)
+    return _kept(store, [range(min(rows, n // each * each)) for rows, each, n in pairs])
+
+
 def within(budget: Budget, when_full: str, store: Store, generator: Generator) -> Store:
     """The store if it is within the budget; else an error, or with "shrink" fewer examples of each task.
 
