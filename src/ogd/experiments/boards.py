@@ -16,7 +16,6 @@ SFSVI = "README.md of github.com/timrudner/S-FSVI"
 CUBER = "Table 1 of “Beyond Not-Forgetting: Continual Learning with Backward Knowledge Transfer” (CUBER)"
 BUFFERS = (200, 500, 5120)
 OGD_MOST = 100  # gradients per task: all of 5,120 would take an hour
-DIVERGES = " At Mammoth's 0.2 some runs of DER++ diverge here, so its learning rate is 0.1 for every buffer."
 REHEARSAL = "Rehearsal, default"
 AS_MEMORY = {"replay_batch": 32, "replay_every": 2, "alpha": 0.5}  # what `Memory.protect` does by default
 ANGLES = tuple(round(random.Random(f"board c, task {t}").uniform(0, 180), 1) for t in range(1, 21))
@@ -145,9 +144,7 @@ def _board_c(
     more: Setting,
     ewc_lambda: float,
     agem_lr: Sequence[float],
-    der_lr: Sequence[float],
     alpha: Sequence[float],
-    note: str = "",
 ) -> Experiment:
     replay = [{"in_total": n, "replay_batch": 128} for n in BUFFERS]
     return _board(
@@ -164,24 +161,22 @@ def _board_c(
                 [{"in_total": n, "reference_batch": 128, "lr": lr} for n, lr in zip(BUFFERS, agem_lr, strict=True)],
             ),
             "ER": ("er", [{**one, "lr": 0.2} for one in replay]),
-            "DER++": (
-                "der",
-                [{**one, "lr": lr, "alpha": a} for one, lr, a in zip(replay, der_lr, alpha, strict=True)],
-            ),
-            REHEARSAL: ("der", [{"in_total": n, "lr": lr, **AS_MEMORY} for n, lr in zip(BUFFERS, der_lr, strict=True)]),
+            "DER++": ("der", [{**one, "lr": 0.1, "alpha": a} for one, a in zip(replay, alpha, strict=True)]),
+            REHEARSAL: ("der", [{"in_total": n, "lr": 0.1, **AS_MEMORY} for n in BUFFERS]),
             "GPM": ("gpm", [{"lr": 0.1}]),
             "OGD": ("ogd", [{"lr": 0.1, "per_task": min(n // 20, OGD_MOST), "every": 50} for n in BUFFERS]),
         },
-        note="784-100-100-10, batches of 128, as many examples replayed per step. Learning rates of SGD, A-GEM, ER and "
-        "DER++ and α of DER++ are those of utils/best_args.py of github.com/aimagelab/mammoth; its β, the weight of "
-        "replayed labels, is 1 here. SGD, EWC and GPM store no examples, and OGD stores a twentieth of the buffer's "
-        f"size as gradients per task, at most {OGD_MOST}, and projects every 50 steps." + note,
+        note="784-100-100-10, batches of 128, as many examples replayed per step. Learning rates of SGD, A-GEM and "
+        "ER and α of DER++ are those of utils/best_args.py of github.com/aimagelab/mammoth; its β, the weight of "
+        "replayed labels, is 1 here, and its learning rate 0.1 for every buffer, because runs diverge at 0.2. SGD, EWC "
+        "and GPM store no examples, and OGD stores a twentieth of the buffer's "
+        f"size as gradients per task, at most {OGD_MOST}, and projects every 50 steps.",
     )
 
 
 BOARDS = (
     A,
     B,
-    _board_c("permuted", {"tasks": 20}, 0.3, (0.1, 0.1, 0.1), (0.1, 0.1, 0.1), (1.0, 1.0, 0.5), DIVERGES),
-    _board_c("rotated", {"angles": ANGLES}, 0.001, (0.1, 0.3, 0.3), (0.1, 0.2, 0.2), (1.0, 0.5, 0.5)),
+    _board_c("permuted", {"tasks": 20}, 0.3, (0.1, 0.1, 0.1), (1.0, 1.0, 0.5)),
+    _board_c("rotated", {"angles": ANGLES}, 0.001, (0.1, 0.3, 0.3), (1.0, 0.5, 0.5)),
 )
