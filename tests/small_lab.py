@@ -51,7 +51,7 @@ CASES = [
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
     ("ogd", methods.OGD, {"per_task": 30, "refresh": 3}),
     ("ogd", methods.OGD, {"in_total": 30}),
-    ("ogd", methods.OGD, {"per_task": 20, "outputs": "all", "directions": "leverage", "candidates": 60}),
+    ("ogd", methods.OGD, {"per_task": 10, "outputs": "all", "directions": "leverage", "candidates": 40}),
     *(
         ("ogd", methods.OGD, {"directions": directions, "candidates": 25, **limit})
         for directions in ("leverage", "pca", "sketch")

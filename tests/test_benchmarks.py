@@ -187,7 +187,7 @@ def test_rules_and_benchmarks_agree(tiny):
 def test_settings_of_another_benchmark_are_refused(tiny):
     with pytest.raises(ValueError, match="angles: is for benchmark 'rotated', not 'split'"):
         resolve("split", "sgd", tiny, angles=[0, 10])
-    with pytest.raises(ValueError, match="colour: is no option of ogd, which has choose, every, outputs, per_task, "):
+    with pytest.raises(ValueError, match="colour: is no option of ogd, which has candidates, choose, directions, "):
         resolve("split", "ogd", tiny, colour="red")
     with pytest.raises(ValueError, match="alpha: is no option of sgd, which has none"):
         resolve("split", "sgd", tiny, alpha=1.0)

