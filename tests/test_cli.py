@@ -316,8 +316,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 
 
 def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
-    for rounds in ("ROUNDS", "LOOP_ROUNDS"):
-        monkeypatch.setattr(f"ogd.experiments.bench.{rounds}", 1)
+    for number in ("ROUNDS", "LOOP_ROUNDS", "LOOP_TURNS", "LARGE_ROUNDS"):
+        monkeypatch.setattr(f"ogd.experiments.bench.{number}", 1)
     monkeypatch.setattr("ogd.experiments.bench.laboratory.DIRECTIONS", 200)
     monkeypatch.setattr("ogd.experiments.bench.sizes.DIRECTIONS", 3)
     monkeypatch.setattr("ogd.experiments.bench.sizes.BATCH", 2)

@@ -7,8 +7,9 @@ from ogd.records.speed import Ratio
 from ogd.training.threads import one_thread
 
 ROUNDS = 9
-LOOP_ROUNDS = 21  # of loops that differ by a few percent
-LARGE_ROUNDS = 3  # of contestants whose turns take seconds
+LOOP_ROUNDS, LOOP_TURNS = 11, 8  # of loops that differ by a few percent: the machine's speed drifts within seconds
+LARGE_ROUNDS = 5  # of contestants whose turns take seconds,
+LARGE_TURN = 40  # as much of the time that is left as so many others
 
 # key, whose time, over whose time, what that means
 RATIOS = [
@@ -62,13 +63,15 @@ def measure() -> tuple[list[Ratio], list[str]]:
         elsewhere = peers.contestants()
         everybody = {**laboratory.contestants(), **library.contestants(), **elsewhere}
         loops = library.loops()
-        display.start((ROUNDS + 1) * len(everybody) + (LOOP_ROUNDS + 1) * len(loops))
+        large_turns = (LARGE_ROUNDS + 1) * len({name for _, *pair, _ in sizes.RATIOS for name in pair})
+        loop_turns = (LOOP_ROUNDS + 1) * LOOP_TURNS * len(loops)
+        display.start((ROUNDS + 1) * len(everybody) + loop_turns + large_turns * LARGE_TURN)
         times = side_by_side(everybody, ROUNDS, lambda name: display.advance(1, name))
         ratios = [times.ratio(key, over, under, meaning) for key, over, under, meaning in RATIOS if over in everybody]
-        close = side_by_side(loops, LOOP_ROUNDS, lambda name: display.advance(1, name))
+        close = side_by_side(loops, LOOP_ROUNDS, lambda name: display.advance(1, name), LOOP_TURNS)
         ratios += [close.ratio(*ratio) for ratio in library.LOOP_RATIOS]
         ratios.append(library.bytes_ratio())
-        large = side_by_side(sizes.contestants(), min(LARGE_ROUNDS, ROUNDS))
+        large = side_by_side(sizes.contestants(), LARGE_ROUNDS, lambda name: display.advance(LARGE_TURN, name))
         ratios += [large.ratio(*ratio) for ratio in sizes.RATIOS]
     missing = "Avalanche cannot be imported here: pip install 'ogd[bench]' to compare with it"
     return ratios, [] if elsewhere else [missing]

@@ -17,6 +17,7 @@ from ogd.models import PAPER, mlp
 from ogd.records.speed import Ratio
 
 STORED = 200  # gradients per task
+TURN = 250  # steps of a loop
 
 # key, over, under, what is measured
 LOOP_RATIOS = [
@@ -55,10 +56,10 @@ def contestants() -> dict[str, Contestant]:
 def loops() -> dict[str, Contestant]:
     """Loops that differ by little, apart from the others, which would push them out of the cache; a unit is a step."""
     return {
-        "plain": plain_loop(1000),
-        "protected every 50": plain_loop(1000, _protect(50)),
-        "protected auto": plain_loop(2000, _protect("auto")),  # k is some hundreds, and a turn has some windows
-        "rehearsing": plain_loop(1000, _rehearse),
+        "plain": plain_loop(TURN),
+        "protected every 50": plain_loop(TURN, _protect(50)),
+        "protected auto": plain_loop(TURN, _protect("auto")),  # k is some hundreds: a round of turns has some windows
+        "rehearsing": plain_loop(TURN, _rehearse),
     }
 
 

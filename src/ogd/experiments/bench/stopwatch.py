@@ -22,14 +22,16 @@ class Times:
 
 
 def side_by_side(
-    contestants: Mapping[str, Contestant], rounds: int, tick: Callable[[str], None] = lambda name: None
+    contestants: Mapping[str, Contestant], rounds: int, tick: Callable[[str], None] = lambda name: None, turns: int = 1
 ) -> Times:
-    """Time everybody once a round, after a round that does not count."""
+    """Time everybody in every round, after a round that does not count: the mean of so many turns, in alternation."""
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds + 1):
-        for name, run in contestants.items():
-            seconds = run()
-            if number:
-                times[name].append(seconds)
-            tick(name)
+        taken = dict.fromkeys(contestants, 0.0)
+        for _ in range(turns):
+            for name, run in contestants.items():
+                taken[name] += run() / turns
+                tick(name)
+        for name, seconds in taken.items() if number else ():
+            times[name].append(seconds)
     return Times(times)

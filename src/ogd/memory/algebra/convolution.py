@@ -89,25 +89,38 @@ def by_offsets(one: "Convolved", other: "Convolved") -> Tensor:
         step = min(step, max(-(-one.n // 8), 16))
     K = one.X.new_zeros(one.n, other.n, dtype=torch.float64)
     for i in range(0, one.n, step):
-        rows = one[i : min(i + step, one.n)]
+        rows = Places(one[i : min(i + step, one.n)])
         for j in range(i if one is other else 0, other.n, step):
-            M = _compared(rows, other[j : min(j + step, other.n)])
+            M = _compared(rows, rows if one is other and j == i else Places(other[j : min(j + step, other.n)]))
             K[i : i + step, j : j + step] = M
             if one is other and j > i:
                 K[j : j + step, i : i + step] = M.mT
     return K
 
 
-def _compared(one: "Convolved", other: "Convolved") -> Tensor:
+class Places:
+    """A block with its places laid out in float64, once for many products."""
+
+    def __init__(self, block: "Convolved"):
+        self.block, self.D = block, _laid_out(block.D)
+        self._X: dict[tuple[int, int], Tensor] = {}
+
+    def phase(self, y: int, x: int) -> Tensor:
+        """The inputs [y::stride, x::stride]."""
+        if (y, x) not in self._X:
+            self._X[y, x] = _laid_out(self.block.X[:, :, y :: self.block.stride[0], x :: self.block.stride[1]])
+        return self._X[y, x]
+
+
+def _compared(one: Places, other: Places) -> Tensor:
     DD = _products(one.D, other.D)  # (h, w, n, h', w', m)
     AA = torch.zeros_like(DD)
     phases: dict[tuple[int, ...], list[tuple[tuple[slice, ...], tuple[slice, ...]]]] = {}
-    for offset in itertools.product(*map(range, one.kernel)):
-        outputs, phase, inputs = zip(*_met(one, offset), *_met(other, offset), strict=True)
+    for offset in itertools.product(*map(range, one.block.kernel)):
+        outputs, phase, inputs = zip(*_met(one.block, offset), *_met(other.block, offset), strict=True)
         phases.setdefault(phase, []).append((outputs, inputs))
     for (y, x, v, u), met in phases.items():  # inputs of different phases never meet the same offset
-        X = one.X[:, :, y :: one.stride[0], x :: one.stride[1]]
-        XX = _products(X, other.X[:, :, v :: other.stride[0], u :: other.stride[1]])  # (H, W, n, H', W', m)
+        XX = _products(one.phase(y, x), other.phase(v, u))  # (H, W, n, H', W', m)
         for (h, w, h_, w_), (H, W, H_, W_) in met:
             AA[h, w, :, h_, w_] += XX[H, W, :, H_, W_]
     return AA.mul_(DD).sum((0, 1, 3, 4))
@@ -120,11 +133,14 @@ def _met(block: "Convolved", offset: Sequence[int]) -> Iterator[tuple[slice, int
         yield read_at(o, out, size, dilation=dilation, stride=stride, padding=padding)
 
 
+def _laid_out(t: Tensor) -> Tensor:
+    """(n, C, H, W) → (H, W, n, C) in float64."""
+    return t.permute(2, 3, 0, 1).to(torch.float64, memory_format=torch.contiguous_format)
+
+
 def _products(one: Tensor, other: Tensor) -> Tensor:
-    """Over the channels: (n, C, H, W) and (m, C, H', W') → (H, W, n, H', W', m), so that places are slices."""
-    F, E = (t.double().permute(2, 3, 0, 1) for t in (one, other))  # (H, W, n, C)
-    M = F.flatten(0, 2) @ E.flatten(0, 2).mT
-    return M.view(*F.shape[:3], *E.shape[:3])
+    """Over the channels: (H, W, n, C) and (H', W', m, C) → (H, W, n, H', W', m), so that places are slices."""
+    return (one.flatten(0, 2) @ other.flatten(0, 2).mT).view(*one.shape[:3], *other.shape[:3])
 
 
 def by_channels(one: "Convolved", other: "Convolved") -> Tensor:

@@ -7,6 +7,7 @@ anchor is the weights before the first of them. As P = I − Gᵀ K⁺ G that is
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,8 @@ from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.pace import Pace, clock
 
 Every = int | Literal["auto"]
+# map() over these, not a loop: at every step the interpreter's own data come from a cold cache
+VERSION, TRAINED = attrgetter("_version"), attrgetter("requires_grad")
 
 
 class Protection(Hooked):
@@ -43,7 +46,7 @@ class Protection(Hooked):
         self.pending = 0
         self._make, self._before, self._stale = projector, before, stale
         self.projector: Projector | None = None
-        self._seen: list[Any] = []
+        self._seen: list[int] = []  # ids of what the optimizers move
         self._params: list[Tensor] = []
         self._anchor: list[Tensor] = []
         self._versions: list[int] = []  # of the parameters when the last step ended
@@ -114,12 +117,12 @@ class Protection(Hooked):
     def _begin(self) -> None:
         held = [p for ref in self._optimizers if (o := ref()) is not None for g in o.param_groups for p in g["params"]]
         # an optimizer moves whatever has a gradient, be it frozen by now
-        seen = [(id(p), p.dtype, p.device) for p in held if p.requires_grad or p.grad is not None]
+        params = held if all(map(TRAINED, held)) else [p for p in held if p.requires_grad or p.grad is not None]
+        seen = list(map(id, params))
         if self._pace:
             self._pace.stepping()
-        if seen != self._seen or self._stale():
+        if seen != self._seen or self._stale() or not (self.pending or self._anchored()):
             self.settle()
-            params = [p for p in held if p.requires_grad or p.grad is not None]
             began = clock(params) if self._pace else 0.0
             self._rebuild(params)
             self._seen = seen
@@ -138,8 +141,11 @@ class Protection(Hooked):
             return
         self._stepped.add(id(optimizer))
         self._versions = versions(self._params)
-        if self._task < 0 and all(id(o) in self._stepped for ref in self._optimizers if (o := ref()) is not None):
+        if self._task < 0 and (len(self._optimizers) == 1 or self._all_stepped()):
             self._over()
+
+    def _all_stepped(self) -> bool:
+        return all(id(o) in self._stepped for ref in self._optimizers if (o := ref()) is not None)
 
     def _backward_over(self, task: int) -> None:
         if task == self._task and self._stepped:
@@ -151,7 +157,8 @@ class Protection(Hooked):
         self._stepped = set()
         self.pending += 1
         self._calm += 1
-        window = self.every if self._calm > self.every else min(self.every, self._limit or self.every)
+        every = self.every
+        window = every if self._calm > every else min(every, self._limit or every)
         if may_settle and self.pending >= window:
             self.settle()
             if self._pace:
@@ -204,6 +211,11 @@ class Protection(Hooked):
             )
         return True
 
+    def _anchored(self) -> bool:
+        """Whether the anchors are where the parameters are, and as precise: a model can be moved or converted."""
+        pairs = zip(self._anchor, self._params, strict=True)
+        return all(a.dtype == working(p.dtype) and a.device == p.device for a, p in pairs)
+
     def _rebuild(self, params: Sequence[Tensor]) -> None:
         made = self._make(params)
         self.projector, self._params = made if made is not None else (None, [])
@@ -218,4 +230,4 @@ def all_finite(params: Sequence[Tensor]) -> bool:
 
 def versions(params: Iterable[Tensor]) -> list[int]:
     """What an in-place change of a parameter makes different; a write through .data does not."""
-    return [p._version for p in params]
+    return list(map(VERSION, params))
