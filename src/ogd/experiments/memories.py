@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from ogd.catalogue import Look
 from ogd.experiments.experiment import Drawing, Experiment, Row, Setting
-from ogd.experiments.paper import INIT
+from ogd.experiments.paper import EPOCHS, INIT
 
 # One setting for all benchmarks, with the default α: nothing here is tuned.
 RECOMMENDED: Setting = {"choose": "uncertain", "replay_batch": 20, "replay_every": 10, "alpha": 0.5}
@@ -107,6 +107,20 @@ HIGH_RATES = Experiment(
     profile="one epoch per task",
     named=True,
 )
+LONGER = Experiment(
+    "longer",
+    "Permuted MNIST, 2 tasks: task 1 after task 2, over the epochs per task",
+    "first",
+    tuple(f"{epochs} epochs" for epochs in EPOCHS),
+    _rows(
+        ({"benchmark": "permuted", "tasks": 2, "epochs": epochs} for epochs in EPOCHS),
+        _only("MTL", "rehearsal, recommended", "EWC, tuned λ", "ER", "A-GEM", "OGD", "SGD"),
+    ),
+    runs=3,
+    drawing=Drawing("lines", "epochs per task", over="epochs", log=True),
+    note="As Figure 5, with the ways to replay 200 stored examples.",
+    named=True,
+)
 # Written-out directions are dear to make and to project by: fewer images, and a projection every 100 steps for all.
 SHORT: Setting = {"epochs": 1, "lr": 1e-2, "init": INIT, "left_out": 50_000}
 SELDOM: Setting = {**SHORT, "every": 100}
@@ -151,4 +165,4 @@ BUDGETS = Experiment(
     profile="one epoch of 10,000 images per task",
     named=True,
 )
-MEMORIES = (WHICH, CHOOSING, DISSIMILAR, HIGH_RATES, DIRECTIONS, BUDGETS)
+MEMORIES = (WHICH, CHOOSING, DISSIMILAR, HIGH_RATES, LONGER, DIRECTIONS, BUDGETS)
