@@ -90,8 +90,8 @@ A = _board(
     ),
     "784-100-100-10, Adam at 10⁻³, batches of 128, 10 epochs per task: main_permutedmnist.py of "
     "github.com/team-approx-bayes/fromp. S-FSVI has the same tasks, network and batches, but its own learning rate. "
-    "OGD projects every 50 steps. All data kept: every batch from all tasks seen so far (MTL). One Adam: its moments go on from one task to the next; elsewhere they begin anew, as "
-    "in FROMP.",
+    "OGD projects every 50 steps. One Adam: its moments go on from one task to the next; elsewhere they begin anew, as "
+    "in FROMP. All data kept: every batch is drawn from all tasks so far, in as many steps (MTL).",
 )
 
 B = _board(
