@@ -30,6 +30,23 @@ def test_a_parameter_that_still_moves_when_frozen_stays_protected() -> None:
     assert (G @ (flat(list(model.parameters())) - before)).abs().max() < 1e-10
 
 
+@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_a_model_that_is_converted_midway_stays_protected(every: int, dtypes: tuple[torch.dtype, ...]) -> None:
+    memory, G, x, y = remembered("mlp")
+    model = memory.model.to(dtypes[0])
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    protection = memory.protect(optimizer, every=every)
+    before = flat(list(model.parameters())).double()
+    for dtype in dtypes:  # with every=5, inside a window
+        model.to(dtype)
+        train(model, optimizer, x.to(dtype), y, 7)
+    memory.settle()
+    assert protection.projector is not None
+    assert (G @ (flat(list(model.parameters())).double() - before)).abs().max() < 1e-4
+    assert {a.dtype for a in protection._anchor} == {dtypes[1]}
+
+
 def test_gradients_are_remembered_at_settled_weights() -> None:
     memory, G, x, y = remembered("mlp")
     model = memory.model

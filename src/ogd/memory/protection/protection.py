@@ -71,6 +71,8 @@ class Protection(Hooked):
             self._take_in()
         if not (self.pending or self._stepped) or self.projector is None or self._disturbed():
             return
+        if not self._anchored():
+            self._follow()
         steps = self.pending or 1
         self._close()
         began = clock(self._params) if self._pace else 0.0
@@ -215,6 +217,12 @@ class Protection(Hooked):
         """Whether the anchors are where the parameters are, and as precise: a model can be moved or converted."""
         pairs = zip(self._anchor, self._params, strict=True)
         return all(a.dtype == working(p.dtype) and a.device == p.device for a, p in pairs)
+
+    def _follow(self) -> None:
+        """Take the window's anchors and P to where the model was moved inside it."""
+        anchor = [a.to(p.device, working(p.dtype)) for a, p in zip(self._anchor, self._params, strict=True)]
+        self._rebuild(self._params)
+        self._anchor = anchor
 
     def _rebuild(self, params: Sequence[Tensor]) -> None:
         made = self._make(params)
