@@ -47,6 +47,87 @@ def test_a_model_that_is_converted_midway_stays_protected(every: int, dtypes: tu
     assert {a.dtype for a in protection._anchor} == {dtypes[1]}
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_window_of_kept_examples_is_projected_as_it_began_when_the_model_is_converted(frozen: bool) -> None:
+    ends = []
+    for dtype in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+        x, y = torch.randn(6, 4), torch.arange(6) % 3
+        memory = Memory(model, keep="examples")
+        memory.remember((x, y))
+        optimizer = optim.SGD(model.parameters(), lr=0.3)
+        memory.protect(optimizer, every=100, by="projection", refresh=1000)
+        train(model, optimizer, x.flip(1), y, 20)
+        model.to(dtype)
+        model[0].requires_grad_(not frozen)
+        with torch.inference_mode():
+            memory.settle()
+        ends.append(flat(list(model.parameters())).float())
+        train(model, optimizer, x.to(dtype), y, 3)
+    torch.testing.assert_close(*ends)
+
+
+class Derived(optim.SGD):
+    """Its hooks run twice per step, once PyTorch has made a plain SGD: for this step and for that of its base class."""
+
+    fails = False
+
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = super().step(closure)
+        if self.fails:
+            raise FloatingPointError
+        return loss
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_step_that_calls_that_of_its_base_class_is_one_step(every: int) -> None:
+    ends = []
+    for kind in (optim.SGD, Derived):
+        memory, G, x, y = remembered("mlp")
+        before = flat(list(memory.model.parameters()))
+        optimizer = kind(memory.model.parameters(), lr=0.1, momentum=0.9)
+        protection = memory.protect(optimizer, every=every)
+        train(memory.model, optimizer, x, y, 6)
+        assert protection.pending == 6 % every
+        memory.settle()
+        ends.append(flat(list(memory.model.parameters())))
+        assert (G @ (ends[-1] - before)).abs().max() < 1e-10
+    torch.testing.assert_close(*ends)
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_such_a_step_that_raises_counts_as_well(every: int) -> None:
+    memory, G, x, y = remembered("mlp")
+    before = flat(list(memory.model.parameters()))
+    optim.SGD(memory.model.parameters(), lr=0.1)
+    optimizer = Derived(memory.model.parameters(), lr=0.1)
+    memory.protect(optimizer, every=every)
+    for Derived.fails in (False, True, False, True, False):
+        try:
+            train(memory.model, optimizer, x, y, 1)
+        except FloatingPointError:
+            assert Derived.fails
+    memory.settle()
+    assert (G @ (flat(list(memory.model.parameters())) - before)).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_such_a_step_rehearses_once(steps: int) -> None:
+    drawn = []
+    for kind in (optim.SGD, Derived):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        x, y = torch.randn(6, 4), torch.arange(6) % 3
+        memory = Memory(model, keep="examples")
+        memory.remember((x, y))
+        optimizer = kind(model.parameters(), lr=0.1)
+        memory.protect(optimizer, every=2)
+        train(model, optimizer, x, y, steps)
+        drawn.append((memory.draws, memory.since))  # type: ignore[attr-defined]
+    assert drawn[0] == drawn[1] == (steps // 2, [steps % 2])
+
+
 def test_gradients_are_remembered_at_settled_weights() -> None:
     memory, G, x, y = remembered("mlp")
     model = memory.model

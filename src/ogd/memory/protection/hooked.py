@@ -1,14 +1,16 @@
 """Optimizers that are held by their step hooks, until they are let go."""
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 from torch.optim import Optimizer
 
 protected: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
 Hook = Callable[..., Any]
+STEP = Optimizer.profile_hook_step(lambda: None).__code__  # what PyTorch wraps `step` in: it runs the hooks
 
 
 class Hooked:
@@ -20,10 +22,39 @@ class Hooked:
         # weak: the optimizers hold us by their hooks, and what is pending must outlive them
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._ended = ended
+        self._inside: set[int] = set()  # optimizers whose step has begun and not ended
+        self._deeper: list[int] = []  # those of them whose step has called that of their base class
         self._handles = []
         for optimizer in optimizers:
             self._handles += [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
             protected.add(optimizer)
+
+    def _within_a_step(self, optimizer: Optimizer) -> bool:
+        """Whether a step begins inside one of the same optimizer.
+
+        PyTorch runs the hooks for both where the step of a subclass calls `super().step()`. After a step that an
+        error has ended, the next one begins anew.
+        """
+        if id(optimizer) not in self._inside:
+            return False
+        frame: FrameType | None = sys._getframe()
+        steps = 0
+        while frame is not None:
+            steps += frame.f_code is STEP and frame.f_locals.get("self") is optimizer
+            frame = frame.f_back
+        if steps < 2:
+            self._deeper.clear()
+            return False
+        self._deeper.append(id(optimizer))
+        return True
+
+    def _ended_step(self, optimizer: Optimizer) -> bool:
+        """Note that a step has ended; return whether it is the outermost."""
+        if self._deeper and id(optimizer) in self._deeper:
+            self._deeper.remove(id(optimizer))
+            return False
+        self._inside.discard(id(optimizer))
+        return True
 
     @property
     def held(self) -> str:

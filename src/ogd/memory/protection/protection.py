@@ -50,7 +50,6 @@ class Protection(Hooked):
         self._params: list[Tensor] = []
         self._anchor: list[Tensor] = []
         self._versions: list[int] = []  # of the parameters when the last step ended
-        self._inside: set[int] = set()  # optimizers whose step has begun and not ended
         self._stepped: set[int] = set()  # those that have stepped since the last step of all was over
         self._task = -1  # the backward pass in which they step, if they do
         self._limit, self._calm = 0, 0  # see _disturbed
@@ -71,15 +70,18 @@ class Protection(Hooked):
             self._take_in()
         if not (self.pending or self._stepped) or self.projector is None or self._disturbed():
             return
-        if not self._anchored():
-            self._follow()
         steps = self.pending or 1
         self._close()
         began = clock(self._params) if self._pace else 0.0
         with torch.no_grad():
             self._refuse_what_is_not_finite(steps)
-            torch._foreach_sub_(self._anchor, self._params)
-            self.projector.remove(self._params, self._anchor)
+            w = self._params
+            if not self._anchored():  # moved or converted inside the window: P is where the anchors are
+                w = [p.to(a.device, a.dtype) for p, a in zip(w, self._anchor, strict=True)]
+            torch._foreach_sub_(self._anchor, w)
+            self.projector.remove(w, self._anchor)
+            if w is not self._params:
+                torch._foreach_copy_(self._params, w)
         self._versions = versions(self._params)
         if self._pace:
             self._pace.projected(clock(self._params) - began)
@@ -101,8 +103,10 @@ class Protection(Hooked):
 
     def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
         task = torch._C._current_graph_task_id()  # of the backward pass we are in, −1 outside
-        if self._inside:  # a step raised half-way: what it did is pending
-            self._take_in()
+        if self._inside:
+            if self._within_a_step(optimizer):
+                return
+            self._take_in()  # a step raised half-way: what it did is pending
         elif task == self._task and (task >= 0 or (self._stepped and id(optimizer) not in self._stepped)):
             self._inside.add(id(optimizer))  # another one's turn in the same step
             return
@@ -138,8 +142,7 @@ class Protection(Hooked):
                 torch._foreach_copy_(self._anchor, self._params)
 
     def _on_stepped(self, optimizer: Optimizer, *_: Any) -> None:
-        self._inside.discard(id(optimizer))
-        if self.projector is None:
+        if not self._ended_step(optimizer) or self.projector is None:
             return
         self._stepped.add(id(optimizer))
         self._versions = versions(self._params)
@@ -169,11 +172,12 @@ class Protection(Hooked):
     def _take_in(self) -> None:
         """Count a step that raised half-way as one that was made."""
         self._stepped |= self._inside
-        self._inside = set()
+        self._inside.clear()
         self._versions = versions(self._params)
 
     def _close(self) -> None:
-        self.pending, self._stepped, self._inside = 0, set(), set()
+        self.pending, self._stepped = 0, set()
+        self._inside.clear()
 
     def _refuse_what_is_not_finite(self, steps: int) -> None:
         """Undo a window of steps after which a weight is NaN or infinite: projected, it would spread to all weights.
@@ -217,12 +221,6 @@ class Protection(Hooked):
         """Whether the anchors are where the parameters are, and as precise: a model can be moved or converted."""
         pairs = zip(self._anchor, self._params, strict=True)
         return all(a.dtype == working(p.dtype) and a.device == p.device for a, p in pairs)
-
-    def _follow(self) -> None:
-        """Take the window's anchors and P to where the model was moved inside it."""
-        anchor = [a.to(p.device, working(p.dtype)) for a, p in zip(self._anchor, self._params, strict=True)]
-        self._rebuild(self._params)
-        self._anchor = anchor
 
     def _rebuild(self, params: Sequence[Tensor]) -> None:
         made = self._make(params)

@@ -46,7 +46,7 @@ class Rehearsal(Hooked):
         self.since = [0] * len(optimizers)
         self.since[: len(since)] = since
         self.stepped = False  # since the last task was remembered
-        super().__init__(optimizers, self._on_step, lambda *_: None, ended)
+        super().__init__(optimizers, self._on_step, lambda optimizer, *_: self._ended_step(optimizer), ended)
 
     def __repr__(self) -> str:
         return f"Rehearsal({self.held}, every={self.every}, batch={self.batch})"
@@ -64,6 +64,9 @@ class Rehearsal(Hooked):
         place = next((i for i, ref in enumerate(self._optimizers) if ref() is optimizer), None)
         if place is None:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
             return None
+        if self._within_a_step(optimizer):
+            return None
+        self._inside.add(id(optimizer))
         self.stepped = True
         self.since[place] += 1
         if self.since[place] < self.every:
