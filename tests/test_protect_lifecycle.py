@@ -68,6 +68,25 @@ def test_a_window_of_kept_examples_is_projected_as_it_began_when_the_model_is_co
     torch.testing.assert_close(*ends)
 
 
+@pytest.mark.parametrize("every", [1, 3])
+def test_parameters_that_join_between_the_steps_of_two_optimizers_are_protected(every: int) -> None:
+    memory, G, x, y = remembered("mlp")
+    model, weights = memory.model, list(memory.model.parameters())
+    before = flat(weights)
+    first, second = optim.SGD(weights[:2], lr=0.1), optim.SGD(weights[2:3], lr=0.1)
+    memory.protect([first, second], every=every)
+    for step in range(4):
+        functional.cross_entropy(model(x), y).backward()
+        first.step()
+        if step == 2:
+            second.add_param_group({"params": weights[3:]})
+        second.step()
+        model.zero_grad()
+    memory.settle()
+    assert not torch.equal(flat(weights[3:]), before[-len(flat(weights[3:])) :])
+    assert (G @ (flat(weights) - before)).abs().max() < 1e-10
+
+
 class Derived(optim.SGD):
     """Its hooks run twice per step, once PyTorch has made a plain SGD: for this step and for that of its base class."""
 

@@ -107,7 +107,7 @@ class Protection(Hooked):
             if self._within_a_step(optimizer):
                 return
             self._take_in()  # a step raised half-way: what it did is pending
-        elif task == self._task and (task >= 0 or (self._stepped and id(optimizer) not in self._stepped)):
+        elif task == self._task and (task >= 0 or self._next_in_turn(optimizer)):
             self._inside.add(id(optimizer))  # another one's turn in the same step
             return
         if self._stepped:  # the last step is over, without some of them
@@ -120,10 +120,14 @@ class Protection(Hooked):
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self._backward_over(task))
         self._inside.add(id(optimizer))
 
+    def _next_in_turn(self, optimizer: Optimizer) -> bool:
+        """Whether it goes on with the step of others, with the parameters that it had when that began."""
+        if not self._stepped or id(optimizer) in self._stepped:
+            return False
+        return {id(p) for p in moved_by([optimizer])} <= set(self._seen)
+
     def _begin(self) -> None:
-        held = [p for ref in self._optimizers if (o := ref()) is not None for g in o.param_groups for p in g["params"]]
-        # an optimizer moves whatever has a gradient, be it frozen by now
-        params = held if all(map(TRAINED, held)) else [p for p in held if p.requires_grad or p.grad is not None]
+        params = moved_by(o for ref in self._optimizers if (o := ref()) is not None)
         seen = list(map(id, params))
         if self._pace:
             self._pace.stepping()
@@ -227,6 +231,12 @@ class Protection(Hooked):
         self.projector, self._params = made if made is not None else (None, [])
         self._anchor = [torch.empty_like(p, dtype=working(p.dtype)) for p in self._params]
         self._versions = versions(self._params)
+
+
+def moved_by(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+    """What they move: whatever has a gradient, be it frozen by now."""
+    held = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
+    return held if all(map(TRAINED, held)) else [p for p in held if p.requires_grad or p.grad is not None]
 
 
 def all_finite(params: Sequence[Tensor]) -> bool:
