@@ -49,7 +49,7 @@ format: $(READY) ## format and fix what can be fixed
 
 docs: $(READY) ## redraw the documents' tables and figures from the records, and build the pages into site/
 	$(BIN)/ogd report results --out .venv/report
-	for name in curves angles partitions epochs lambda dissimilar rates longer; do cp .venv/report/figures/$$name.svg docs/images/; done
+	for name in curves angles partitions epochs lambda dissimilar rates; do cp .venv/report/figures/$$name.svg docs/images/; done
 	$(BIN)/python docs/refresh.py README.md docs/*.md
 	$(BIN)/mkdocs build --strict
 
