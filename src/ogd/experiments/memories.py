@@ -118,7 +118,6 @@ LONGER = Experiment(
         _only("MTL", "rehearsal, recommended", "EWC, tuned λ", "ER", "A-GEM", "OGD", "SGD"),
     ),
     runs=3,
-    drawing=Drawing("lines", "epochs per task", over="epochs", log=True),
     note="As Figure 5, with the ways to replay 200 stored examples.",
     named=True,
 )
