@@ -20,7 +20,7 @@ from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.pace import Pace, clock
 
 Every = int | Literal["auto"]
-# map() over these, not a loop: at every step the interpreter's own data come from a cold cache
+# read of every parameter at every step
 VERSION, TRAINED = attrgetter("_version"), attrgetter("requires_grad")
 
 
