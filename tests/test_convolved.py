@@ -1,8 +1,8 @@
 """Convolutions kept as their input and δ: against the rows written out, and inside a memory against the reference."""
 
 import copy
+import itertools
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,7 +79,7 @@ def test_split_slice_columns_and_join_keep_the_rows(name: str, bias: bool) -> No
     torch.testing.assert_close(torch.cat([part.rows(0, 5) for part in block.split()], -1), G)
     torch.testing.assert_close(block[2:4].rows(0, 2), G[2:4])
     cuts = [block.grain * i for i in (0, 1, 5, 8)]
-    columns = [block.columns(a, b) for a, b in pairwise(cuts)]
+    columns = [block.columns(a, b) for a, b in itertools.pairwise(cuts)]
     torch.testing.assert_close(torch.cat(columns, -1), G[:, : block.width])
     assert block.fits(more)
     assert not block.fits(replace(more, stride=(5, 5)))
@@ -91,9 +91,10 @@ def test_split_slice_columns_and_join_keep_the_rows(name: str, bias: bool) -> No
 def test_both_forms_of_a_gram_in_parts_are_those_of_the_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     block, other = block_of(name, 40), block_of(name, 3)
     G, H = written_out(block), written_out(other)
-    for size in (10**7, 50):
+    for size, small in itertools.product((10**7, 50), (0, 10**6)):  # by outputs, and by inputs
         monkeypatch.setattr(convolution, "CHUNK", size)
         monkeypatch.setattr(convolution, "PART", size)
+        monkeypatch.setattr(convolution, "SMALL", small)
         for form in (convolution.by_offsets, convolution.by_channels):
             torch.testing.assert_close(form(block, block), G @ G.mT)
             torch.testing.assert_close(form(block, other), G @ H.mT)

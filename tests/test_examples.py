@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from memory_models import LeNet, make
 from ogd.memory import BudgetExceeded, ExampleMemory, LongWork, Memory
+from ogd.memory.rehearsal import ahead
 from ogd.memory.rehearsal.packed import joined, packed
 
 PIXELS = torch.arange(256) / 255
@@ -237,6 +238,25 @@ def test_examples_follow_the_model_to_its_device() -> None:
     model.to("meta")
     (lot,) = memory._here().lots
     assert {t.device.type for t in (lot.z, lot.task, *(part.data for part in lot.packed))} == {"meta"}
+
+
+@pytest.mark.parametrize("most", [1, 2**19])
+def test_batches_drawn_ahead_are_those_drawn_one_by_one(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MOST", most)
+    x = {"image": PIXELS[torch.randint(256, (30, 1, 4, 4))], "tokens": torch.randint(9, (30, 3))}
+    logits = lambda model, x: model(x["image"].flatten(1)) + x["tokens"]  # noqa: E731
+    memory = kept(nn.Linear(16, 3), (x, torch.randint(3, (30,))), logits=logits)
+    ready = ahead.Ahead()
+    for seed, size, numbers in ((0, 4, range(20)), (0, 4, [3, 50, 51]), (1, 4, [51]), (1, 99, [51, 52])):
+        for j in numbers:
+            found = ready.batch(memory.examples, seed, j, size)
+            (alone,) = memory.examples.batches(ahead.drawn(seed, j, 30, size))
+            assert len(found) == min(size, 30)
+            pairs = [(found.x[key], alone.x[key]) for key in x] + [(found.y, alone.y), (found.z, alone.z)]
+            assert all(torch.equal(a, b) for a, b in pairs)
+    memory.forget(0)
+    memory.remember((x, torch.zeros(30).long()))
+    assert not ready.batch(memory.examples, 1, 52, 4).y.any()  # others under the same number
 
 
 def test_labels_that_cannot_be_rehearsed_are_told_of() -> None:

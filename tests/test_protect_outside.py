@@ -91,6 +91,21 @@ def test_weights_loaded_inside_a_window_are_taken_as_they_are(then: str) -> None
     assert (G @ moved(model, start)).abs().max() < 1e-9
 
 
+def test_a_weight_frozen_inside_a_window_is_moved_no_more() -> None:
+    memory, _, x, y = remembered("mlp")
+    model = memory.model
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    protection = memory.protect(optimizer, every=50)
+    train(model, optimizer, x, y, 3)
+    frozen = next(model.parameters()).requires_grad_(False)
+    train(model, optimizer, x, y, 1)  # what was pending of it is projected first
+    assert protection.pending == 1
+    before = frozen.clone()
+    train(model, optimizer, x, y, 2)
+    memory.settle()
+    assert torch.equal(frozen, before)
+
+
 def test_settling_first_needs_no_warning() -> None:
     memory, _, x, y = remembered("mlp")
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)

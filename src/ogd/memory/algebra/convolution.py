@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from ogd.memory.algebra.gram import CHUNK, add_upper, columns_cost, mirrored, offsets_cost
+from ogd.memory.algebra.gram import CHUNK, add_lower, columns_cost, mirrored, offsets_cost
 
 if TYPE_CHECKING:
     from ogd.memory.algebra.convolved import Convolved
@@ -144,15 +144,17 @@ def _products(one: Tensor, other: Tensor) -> Tensor:
 
 
 def by_channels(one: "Convolved", other: "Convolved") -> Tensor:
-    """K = Σ R R'ᵀ, R being the columns of G of some input channels."""
+    """K = Σ R R'ᵀ, R being the columns of G of some channels: of the output where it is large, else of the input."""
     K = one.X.new_zeros(one.n, other.n, dtype=torch.float64)
-    each = max(max(one.n, other.n) * one.kernel[0] * one.kernel[1] * one.D.shape[1], 1)
-    step = max(PART // each, min(CHANNELS, CHUNK // each), 1)
-    for start in range(0, one.X.shape[1], step):
-        some = slice(start, start + step)
-        R = one.of_channels(some)
+    by_outputs = min(one.T, other.T) > SMALL
+    size = (one.D if by_outputs else one.X).shape[1]
+    each = max(max(one.n, other.n) * one.width // max(size, 1), 1)
+    step = 2 * CHUNK // each if by_outputs else max(PART // each, min(CHANNELS, CHUNK // each))
+    for start in range(0, size, max(step, 1)):
+        some = slice(start, start + max(step, 1))
+        R = one.of_outputs(some) if by_outputs else one.of_channels(some)
         if one is other:
-            add_upper(K, R)
+            add_lower(K, R)
         else:
-            K += R.double() @ other.of_channels(some).double().mT
+            K += R.double() @ (other.of_outputs(some) if by_outputs else other.of_channels(some)).double().mT
     return mirrored(K) if one is other else K

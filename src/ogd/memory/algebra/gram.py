@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
 CHUNK = 2**23  # float64 numbers that may be expanded at a time: 64 MiB
 TILE = 64  # rows of a tile of a symmetric product, at least
-PANEL = 40  # the same where its columns are many,
-STRIP = (
-    2**19
-)  # of which so many numbers, and no fewer columns than `LEAST`, are taken at a time: they stay in the cache
-LEAST = 1024
+PANEL = 48  # the same where its columns are many, a multiple of what matrix kernels take at a time: 24, 12, 8 or 6
+STRIP = 2**19  # numbers of those columns that are taken at a time, as they stay in the cache,
+LEAST = 1024  # but no fewer columns
 TRAFFIC = 16  # what it costs to multiply and add up one pair of outer products, in multiplications
 
 
@@ -117,7 +115,7 @@ def by_columns(one: "Block", other: "Block") -> Tensor:
         stop = min(start + step, one.width)
         R = one.columns(start, stop)
         if one is other:
-            add_upper(K, R)
+            add_lower(K, R)
         else:
             K += R @ other.columns(start, stop).mT
     return mirrored(K) if one is other else K
@@ -132,16 +130,16 @@ def squares(block: "Block") -> Tensor:
     return total
 
 
-def add_upper(K: Tensor, R: Tensor) -> None:
-    """K += R Rᵀ in float64, on and above the diagonal; some of what is below may be added as well."""
+def add_lower(K: Tensor, R: Tensor) -> None:
+    """K += R Rᵀ in float64, on and below the diagonal; some of what is above may be added as well."""
     n = R.shape[-2]
-    panel = max(PANEL, n // 8)
+    panel = max(PANEL, n // 8 // PANEL * PANEL)
     for strip in R.split(max(STRIP // max(n, 1), LEAST), -1):
         S = strip.double()
-        for i in range(0, n, panel):
-            K[..., i : i + panel, i:] += S[..., i : i + panel, :] @ S[..., i:, :].mT
+        for j in range(0, n, panel):  # tall products: wide ones take 6 % longer
+            K[..., j:, j : j + panel] += S[..., j:, :] @ S[..., j : j + panel, :].mT
 
 
 def mirrored(K: Tensor) -> Tensor:
-    """A symmetric matrix from what is on and above its diagonal."""
-    return K.triu_() + K.triu(1).mT
+    """A symmetric matrix from what is on and below its diagonal."""
+    return K.tril_() + K.tril(-1).mT

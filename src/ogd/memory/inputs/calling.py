@@ -29,6 +29,8 @@ def called(model: nn.Module, x: Any) -> Any:
         >>> called(Two(), (one, one)), called(Two(), {"a": one, "b": one}), called(nn.ReLU(), -one)
         (tensor([2.]), tensor([2.]), tensor([0.]))
     """
+    if isinstance(x, Tensor):
+        return model(x)
     arguments = _arguments(model)
     if isinstance(x, Mapping):
         return model(**x) if _by_keywords(arguments, x) else model(x)

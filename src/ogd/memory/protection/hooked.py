@@ -48,7 +48,7 @@ class Hooked:
         self._deeper.append(id(optimizer))
         return True
 
-    def _ended_step(self, optimizer: Optimizer) -> bool:
+    def _ended_step(self, optimizer: Optimizer, *_: Any) -> bool:
         """Note that a step has ended; return whether it is the outermost."""
         if self._deeper and id(optimizer) in self._deeper:
             self._deeper.remove(id(optimizer))

@@ -20,6 +20,7 @@ from ogd.memory.ranks.collective import several
 
 SHARE = 0.02  # of the time of a step; the hooks themselves take a few percent of a short one
 FIRST = 8  # steps before the first projection, enough to measure them
+MEASURED = 31  # steps, the first ones of a window: to look at the clock takes time, too
 MOST = 2000  # further from its anchor a window would unlearn more than the next one can learn again
 
 
@@ -28,7 +29,7 @@ class Pace:
 
     def __init__(self, alone: bool = False) -> None:
         self.every, self.alone = FIRST, alone
-        self._steps: deque[float] = deque(maxlen=31)
+        self._steps: deque[float] = deque(maxlen=MEASURED)
         self._projections: deque[float] = deque(maxlen=5)
         self._began: float | None = None
         self._apart = 0.0  # seconds since then that were not the step's

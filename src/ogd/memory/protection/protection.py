@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from ogd.memory.algebra.columns import working
 from ogd.memory.algebra.projector import Projector
 from ogd.memory.protection.hooked import Hooked
-from ogd.memory.protection.pace import Pace, clock
+from ogd.memory.protection.pace import MEASURED, Pace, clock
 
 Every = int | Literal["auto"]
 # read of every parameter at every step
@@ -53,6 +53,8 @@ class Protection(Hooked):
         self._stepped: set[int] = set()  # those that have stepped since the last step of all was over
         self._task = -1  # the backward pass in which they step, if they do
         self._limit, self._calm = 0, 0  # see _disturbed
+        self._due = 0  # steps of the present window
+        self._alone = len(optimizers) == 1
         self._warned = False
         super().__init__(optimizers, self._on_step, self._on_stepped, ended)
 
@@ -71,6 +73,7 @@ class Protection(Hooked):
         if not (self.pending or self._stepped) or self.projector is None or self._disturbed():
             return
         steps = self.pending or 1
+        self._calm += steps
         self._close()
         began = clock(self._params) if self._pace else 0.0
         with torch.no_grad():
@@ -102,6 +105,8 @@ class Protection(Hooked):
                 other.settle()
 
     def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if self.pending and self._goes_on(optimizer):
+            return
         task = torch._C._current_graph_task_id()  # of the backward pass we are in, −1 outside
         if self._inside:
             if self._within_a_step(optimizer):
@@ -120,6 +125,28 @@ class Protection(Hooked):
             torch.autograd.Variable._execution_engine.queue_callback(lambda: self._backward_over(task))
         self._inside.add(id(optimizer))
 
+    def _goes_on(self, optimizer: Optimizer) -> bool:
+        """Whether this is one more step of a window and nothing has changed since the last one.
+
+        That is the usual case, and this finds it out in few instructions: after a whole step of training none of ours
+        are in the processor's cache.
+        """
+        if self._inside or self._stepped or self._task >= 0 or not self._alone:
+            return False
+        groups = optimizer.param_groups
+        held = groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
+        if list(map(id, held)) != self._seen or not all(map(TRAINED, held)):
+            return False
+        if list(map(VERSION, self._params)) != self._versions:
+            return False
+        if self._stale():  # may count how often it is asked
+            self._seen = []
+            return False
+        if self._pace and self.pending < MEASURED:
+            self._pace.stepping()
+        self._inside.add(id(optimizer))
+        return True
+
     def _next_in_turn(self, optimizer: Optimizer) -> bool:
         """Whether it goes on with the step of others, with the parameters that it had when that began."""
         if not self._stepped or id(optimizer) in self._stepped:
@@ -129,7 +156,7 @@ class Protection(Hooked):
     def _begin(self) -> None:
         params = moved_by(o for ref in self._optimizers if (o := ref()) is not None)
         seen = list(map(id, params))
-        if self._pace:
+        if self._pace and self.pending < MEASURED:
             self._pace.stepping()
         if seen != self._seen or self._stale() or not (self.pending or self._anchored()):
             self.settle()
@@ -144,13 +171,17 @@ class Protection(Hooked):
                 self._calm = 0
             with torch.no_grad():
                 torch._foreach_copy_(self._anchor, self._params)
+            self._due = self.every if self._calm > self.every else min(self.every, self._limit or self.every)
 
     def _on_stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._ended_step(optimizer) or self.projector is None:
             return
+        self._versions = list(map(VERSION, self._params))
+        if self._alone and self._task < 0:
+            self._over()
+            return
         self._stepped.add(id(optimizer))
-        self._versions = versions(self._params)
-        if self._task < 0 and (len(self._optimizers) == 1 or self._all_stepped()):
+        if self._task < 0 and self._all_stepped():
             self._over()
 
     def _all_stepped(self) -> bool:
@@ -163,12 +194,9 @@ class Protection(Hooked):
 
     def _over(self, may_settle: bool = True) -> None:
         """All optimizers that will step have done so."""
-        self._stepped = set()
+        self._stepped.clear()
         self.pending += 1
-        self._calm += 1
-        every = self.every
-        window = every if self._calm > every else min(every, self._limit or every)
-        if may_settle and self.pending >= window:
+        if may_settle and self.pending >= self._due:
             self.settle()
             if self._pace:
                 self._pace.choose(self._params[0].device)
@@ -180,7 +208,8 @@ class Protection(Hooked):
         self._versions = versions(self._params)
 
     def _close(self) -> None:
-        self.pending, self._stepped = 0, set()
+        self.pending = 0
+        self._stepped.clear()
         self._inside.clear()
 
     def _refuse_what_is_not_finite(self, steps: int) -> None:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from ogd.memory.protection.hooked import Hooked
 
-Loss = Callable[[int], Tensor | None]
+Loss = Callable[[int], tuple[Tensor, int] | None]
 Params = Sequence[Tensor]
 
 
@@ -24,7 +24,8 @@ class Rehearsal(Hooked):
     """Optimizers that rehearse; `loss` is the remembered loss of the last batch, per example.
 
     Args:
-        remembered: a function of the batch size that draws examples and returns their mean loss, None without any.
+        remembered: a function of the batch size that draws examples and returns the sum of their losses and how many
+            they are, None without any.
         protected: which of an optimizer's parameters get the gradient.
         summed: adds the gradients of several ranks, each of which has taken a part of the batch; None alone.
         since: steps since the last rehearsal, for each optimizer.
@@ -46,7 +47,7 @@ class Rehearsal(Hooked):
         self.since = [0] * len(optimizers)
         self.since[: len(since)] = since
         self.stepped = False  # since the last task was remembered
-        super().__init__(optimizers, self._on_step, lambda optimizer, *_: self._ended_step(optimizer), ended)
+        super().__init__(optimizers, self._on_step, self._ended_step, ended)
 
     def __repr__(self) -> str:
         return f"Rehearsal({self.held}, every={self.every}, batch={self.batch})"
@@ -56,16 +57,16 @@ class Rehearsal(Hooked):
         self.stepped = False
 
     def _on_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if torch._C._current_graph_task_id() >= 0:
+        place = next((i for i, ref in enumerate(self._optimizers) if ref() is optimizer), None)
+        if place is None:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
+            return None
+        if self._inside and self._within_a_step(optimizer):
+            return None
+        if not self.since[place] and torch._C._current_graph_task_id() >= 0:
             raise RuntimeError(
                 "rehearsal cannot run inside a backward pass, where this optimizer steps: step after it, or protect "
                 'by="projection"'
             )
-        place = next((i for i, ref in enumerate(self._optimizers) if ref() is optimizer), None)
-        if place is None:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
-            return None
-        if self._within_a_step(optimizer):
-            return None
         self._inside.add(id(optimizer))
         self.stepped = True
         self.since[place] += 1
@@ -87,25 +88,28 @@ class Rehearsal(Hooked):
         return (args[0], then_rehearsed, *args[2:]), kwargs
 
     def _add(self, optimizer: Optimizer) -> None:
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                return self._add(optimizer)
         held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         params = self._protected(held)
-        with torch.inference_mode(False), torch.enable_grad():
-            loss = self._remembered(self.batch)
-            if loss is None:
-                return
-            found: Sequence[Tensor | None] = [None] * len(params)
-            if loss.requires_grad and params:
-                found = torch.autograd.grad(loss, params, allow_unused=True)
+        drawn = self._remembered(self.batch)
+        if drawn is None:
+            return None
+        loss, n = drawn
+        found: Sequence[Tensor | None] = [None] * len(params)
+        if loss.requires_grad and params:
+            found = torch.autograd.grad(loss, params, allow_unused=True)
         loss, summed = loss.detach(), self._summed()
         if summed is not None:
             *found, loss = summed(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
-        self.loss = float(loss)
+        self.loss = float(loss) / n
         if not math.isfinite(self.loss):
             raise RuntimeError(
                 "the remembered loss is not finite (NaN or infinite), so it was not added to the gradients: have the "
                 "weights diverged, or are the inputs very large? Lower the learning rate, or alpha="
             )
-        _add_to_gradients(params, found, self.every * _scale_of(optimizer))
+        return _add_to_gradients(params, found, self.every * _scale_of(optimizer) / n)
 
 
 @torch.no_grad()
@@ -120,7 +124,7 @@ def _add_to_gradients(params: Params, gradients: Sequence[Tensor | None], weight
             p.grad = p.grad + (g if g.is_sparse else g.to_sparse(p.grad.sparse_dim())) * weight
         else:
             into.append(p.grad)
-            what.append(g.to_dense())
+            what.append(g if g.layout is torch.strided else g.to_dense())
     if into:
         torch._foreach_add_(into, what, alpha=weight)
 

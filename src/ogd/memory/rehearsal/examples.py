@@ -41,6 +41,17 @@ class Batch:
     def __len__(self) -> int:
         return len(self.z)
 
+    def split(self, size: int) -> "list[Batch]":
+        """So many examples at a time."""
+        tensors, structure = emptied(self.x)
+        found = []
+        for i in range(0, len(self), size):
+            own = slice(i, i + size)
+            x = filled(structure, [t[own] for t in tensors])
+            y, task = (None if t is None else t[own] for t in (self.y, self.task))
+            found.append(replace(self, x=x, y=y, z=self.z[own], task=task))
+        return found
+
     def counts(self, C: int) -> Tensor | None:
         """Which of C outputs are those of an example's task, (B, C); None for all."""
         if self.task is None or not self.classes:
@@ -114,10 +125,11 @@ class Lot:
         x = filled(self.structure, [leaf[rows] for leaf in self.leaves])
         y = None if self.y is None else self.y[rows]
         classes = {t: task.classes for t, task in enumerate(tasks) if task.classes is not None}
+        if not classes:
+            return Batch(x, y, self.z.index_select(0, rows), self.logits)
         task = self.task[rows]
-        if classes:
-            here = set(task.unique().tolist())
-            classes = {t: own for t, own in classes.items() if t in here}
+        here = set(task.unique().tolist())
+        classes = {t: own for t, own in classes.items() if t in here}
         return Batch(x, y, self.z[rows], self.logits, task, classes)
 
 

@@ -30,14 +30,16 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
     old, target = comparable(z, batch.z), batch.z.to(z)
     counts = batch.counts(old.shape[-1])
     if counts is None:
-        loss = alpha * len(z) / max(old.numel(), 1) * functional.mse_loss(old, target, reduction="sum")
+        weight = alpha * len(z) / max(old.numel(), 1)
+        distance = functional.mse_loss(old, target, reduction="sum")
     else:
-        loss = alpha * (((old - target).square() * counts).sum(1) / counts.sum(1)).sum()
-    if labels and batch.y is not None and classifies(z, batch.y):
-        counts = batch.counts(z.shape[-1])
-        shown = z if counts is None else z.masked_fill(~counts, -torch.inf)
-        loss = loss + _entropies(shown, batch.y.long())
-    return loss
+        weight = alpha
+        distance = (((old - target).square() * counts).sum(1) / counts.sum(1)).sum()
+    if not (labels and batch.y is not None and classifies(z, batch.y)):
+        return weight * distance
+    counts = batch.counts(z.shape[-1])
+    shown = z if counts is None else z.masked_fill(~counts, -torch.inf)
+    return torch.add(_entropies(shown, batch.y.long()), distance, alpha=weight)
 
 
 def comparable(z: Tensor, remembered: Tensor) -> Tensor:

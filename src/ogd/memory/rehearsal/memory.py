@@ -21,6 +21,7 @@ from ogd.memory.protection.stats import Stats
 from ogd.memory.protection.way import ALPHA, Way
 from ogd.memory.ranks.shared import all_examples, common
 from ogd.memory.rehearsal import saved
+from ogd.memory.rehearsal.ahead import Ahead
 from ogd.memory.rehearsal.answers import answered
 from ogd.memory.rehearsal.examples import Examples, Task
 from ogd.memory.rehearsal.explain import TRIED, explained
@@ -181,11 +182,12 @@ class ExampleMemory(Rehearsing):
         For those who want the loss in their own loop instead of `protect(optimizer, by="rehearsal")`. With several
         ranks each takes its part of the batch: their sum is the loss.
         """
-        return self._loss(Way.chosen("examples", "rehearsal", 1, batch=batch, alpha=alpha, labels=labels))
+        found = self._loss(Way.chosen("examples", "rehearsal", 1, batch=batch, alpha=alpha, labels=labels))
+        return None if found is None else found[0] / found[1]
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles, which protect no optimizer; what is pending is projected first."""
-        return {**super().__getstate__(), "_resumed": self.since}
+        return {**super().__getstate__(), "_resumed": self.since, "_ahead": Ahead()}
 
     def _keep(self, chosen: Chosen, params: Mapping[str, Tensor], examples: Drawn) -> None:
         if self.observed:

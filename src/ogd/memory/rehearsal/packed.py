@@ -34,7 +34,7 @@ class Packed:
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
         """Some examples as they were."""
-        data = self.data[rows]
+        data = self.data[rows] if isinstance(rows, slice) else self.data.index_select(0, rows)
         if self.palette is None:
             return data.to(self.dtype)
         return _values(self.palette, data)
@@ -133,7 +133,7 @@ def _recoded(codes: Tensor, old: Tensor, new: Tensor) -> Tensor:
 
 def _values(palette: Tensor, codes: Tensor) -> Tensor:
     if palette.ndim == 1:
-        return palette.index_select(0, codes.flatten().int()).view(codes.shape)
+        return palette.index_select(0, codes.flatten().long()).view(codes.shape)
     channel = torch.arange(len(palette), device=codes.device).view(1, -1, *[1] * (codes.ndim - 2))
     return palette[channel, codes.int()]
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ogd.memory.algebra.projector import Projector, projector_of
@@ -24,6 +24,7 @@ from ogd.memory.protection.watching import LOOKED_AT, TOLERATED, TOLERATED_ELSE
 from ogd.memory.protection.way import Way
 from ogd.memory.ranks.alike import check_same
 from ogd.memory.ranks.collective import summed
+from ogd.memory.rehearsal.ahead import Ahead, drawn
 from ogd.memory.rehearsal.examples import Batch, Examples
 from ogd.memory.rehearsal.loss import comparable, remembered_loss
 
@@ -48,6 +49,7 @@ class Rehearsing(Memory):
         self.examples = Examples()
         self.seed = torch.initial_seed() % 2**63
         self.draws = 0  # so many batches have been rehearsed: the next is drawn by this number
+        self._ahead = Ahead()
         self.observed = 0  # so many examples of a stream have been seen
         self._resumed: list[int] = []  # see `since`; of optimizers that are not protected yet
         self._same: Examples | None = None  # the last examples that were seen to be the same on all ranks
@@ -68,25 +70,30 @@ class Rehearsing(Memory):
         self._guarded |= any(isinstance(p, Protection) or p.stepped for p in self._protections)
         super().settle()
 
-    def _loss(self, way: Way) -> Tensor | None:
+    def _loss(self, way: Way) -> tuple[Tensor, int] | None:
+        """The summed loss of some examples, on this rank, and how many they are on all; None while there are none."""
         self._check_alike()
         self._guarded = True
         if not len(self):
             return None
         if not way.alpha and not any(lot.labelled for lot in self.examples.lots):
             raise ValueError("alpha=0 rehearses the labels alone, and no labels are kept: give alpha= a weight")
-        generator = Generator().manual_seed((self.seed + self.draws) % 2**63)
-        rows = torch.randperm(len(self), generator=generator)[: way.batch]
-        self.draws += 1
-        share = rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows
+        number, self.draws = self.draws, self.draws + 1
         with calm(self.model):
             parts = [
                 remembered_loss(self._outputs(part), part, way.alpha, way.labels)
-                for part in self._here().batches(share)
+                for part in self._drawn(number, way.batch)
             ]
-        if not parts:  # a rank may have none
-            return torch.zeros((), device=self._device)
-        return sum(parts[1:], start=parts[0]) / len(rows)
+            none = torch.zeros((), device=self._device) if not parts else parts[0]  # a rank may have none
+            return sum(parts[1:], start=none), min(way.batch, len(self))
+
+    def _drawn(self, number: int, size: int) -> Iterable[Batch]:
+        """This rank's part of a batch."""
+        examples = self._here()
+        if len(examples.lots) == 1 and not self._shared:
+            return [self._ahead.batch(examples, self.seed, number, size)]
+        rows = drawn(self.seed, number, len(self), size)
+        return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows)
 
     def _rehearsed(self, optimizers: list[Optimizer], way: Way) -> Rehearsal:
         assert isinstance(way.every, int)

@@ -112,7 +112,7 @@ def _lot(i: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], tasks: Se
     y = None if entry["y"] is None else _packed(f"{i}.y", entry["y"], tensors, n)
     for t in task.unique().tolist():
         mine = task == t
-        check_classes(z[mine], None if y is None else y[mine], tasks[t].classes)
+        check_classes(z[mine], None if y is None else y[mine.nonzero().flatten()], tasks[t].classes)
     structure = _built(entry["x"])
     places = [leaf.number for leaf in pytree.tree_leaves(structure) if isinstance(leaf, Place)]
     if places != list(range(len(leaves))):

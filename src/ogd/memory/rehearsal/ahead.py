@@ -1,0 +1,46 @@
+"""Batches for rehearsal, of which some are drawn and unpacked at a time: alone, each would cost as much as all of them.
+
+Batch number j is drawn without replacement by (seed, j), whenever that is done.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from ogd.memory.rehearsal.examples import Batch, Examples
+
+AHEAD = 8  # batches at a time,
+MOST = 2**19  # bytes of them: they have to stay in the cache until they are used
+
+
+def drawn(seed: int, number: int, n: int, size: int) -> Tensor:
+    """Which of n examples are in a batch."""
+    return torch.randperm(n, generator=Generator().manual_seed((seed + number) % 2**63))[:size]
+
+
+class Ahead:
+    """The next batches of some examples."""
+
+    def __init__(self) -> None:
+        self._of: Examples | None = None
+        self._how = (0, 0)  # seed and size
+        self._first = 0
+        self._batches: Sequence[Batch] = ()
+
+    def batch(self, examples: Examples, seed: int, number: int, size: int) -> Batch:
+        """Batch `number` of examples that are all of one form, as `examples.batches` gives it."""
+        at = number - self._first
+        if self._of is not examples or self._how != (seed, size) or not 0 <= at < len(self._batches):
+            self._of, self._how, self._first, at = examples, (seed, size), number, 0
+            self._batches = _unpacked(examples, seed, number, min(size, len(examples)))
+        return self._batches[at]
+
+
+def _unpacked(examples: Examples, seed: int, number: int, size: int) -> list[Batch]:
+    (lot,) = examples.lots
+    each = size * sum(leaf.data[0].numel() * leaf.dtype.itemsize for leaf in lot.leaves)
+    numbers = range(number, number + max(min(AHEAD, MOST // max(each, 1)), 1))
+    rows = torch.cat([drawn(seed, j, lot.n, size) for j in numbers])
+    (all_of_them,) = examples.batches(rows)
+    return all_of_them.split(size)
