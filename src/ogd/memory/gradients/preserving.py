@@ -1,7 +1,8 @@
 """Differentiating a model leaves it as it was: modes, buffers and random state are put back."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -19,65 +20,77 @@ def preserving(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def calm(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is in evaluation mode with gradients; its modes and the random state are put back."""
+    """Inside, the model is in evaluation mode with gradients; its modes and the random state are put back.
+
+    Rehearsal enters it every few steps, so it does no more than is needed.
+    """
     modules = list(model.modules())
-    modes = [(module, module.training) for module in modules]
-    plain = all(map(_only_sets_a_flag, modules))
+    owns = [vars(module) for module in modules]
+    kinds: set[Any] = set(map(type, modules))
+    plain = all(_only_sets_a_flag(kind) for kind in kinds) and not any("train" in own or "eval" in own for own in owns)
+    modes = [module.training for module in modules]
     draws = torch.default_generator.get_state()
     try:
         if plain:
-            for module in modules:
-                vars(module)["training"] = False  # in a tenth of the time that nn.Module.__setattr__ takes
+            for own in owns:
+                own["training"] = False  # in a tenth of the time that nn.Module.__setattr__ takes
         else:
             model.eval()
-        with _undisturbed(modules):
+        if needed := _needed(modules, kinds):
+            with ExitStack() as stack:
+                for context in needed:
+                    stack.enter_context(context)
+                yield
+        else:
             yield
     finally:
         torch.default_generator.set_state(draws)
-        for module, training in modes:
-            if plain:
-                vars(module)["training"] = training
-            elif module.training != training:  # parents first; by train(), which a module may have made do more
-                module.train(training)
-        for module, training in modes:  # and some make it do less
-            if module.training != training:
-                module.training = training
+        if plain:
+            for own, training in zip(owns, modes, strict=True):
+                own["training"] = training
+        else:
+            _put_back(modules, modes)
 
 
-def _undisturbed(modules: Sequence[nn.Module]) -> AbstractContextManager[Any]:
-    """Gradients, no autocast, no other ranks: only what is needed, as rehearsal enters it every few steps."""
-    devices = {p.device for module in modules for p in module._parameters.values() if p is not None}
-    needed: list[AbstractContextManager[Any]] = []
-    if cuda := [d for d in devices if d.type == "cuda"]:
-        needed.append(torch.random.fork_rng(cuda))
+@lru_cache
+def _only_sets_a_flag(kind: Any) -> bool:
+    """Whether train() and eval() of a kind of module are PyTorch's own, and the flag is an attribute."""
+    usual = kind.train is nn.Module.train and kind.eval is nn.Module.eval
+    return usual and "training" not in dir(kind) and not issubclass(kind, ScriptModule)
+
+
+@lru_cache
+def _special(kind: Any) -> bool:
+    return issubclass(kind, nn.RNNBase | DistributedDataParallel)
+
+
+def _put_back(modules: Sequence[nn.Module], modes: Sequence[bool]) -> None:
+    for module, training in zip(modules, modes, strict=True):
+        if module.training != training:  # parents first; by train(), which a module may have made do more
+            module.train(training)
+    for module, training in zip(modules, modes, strict=True):  # and some make it do less
+        if module.training != training:
+            module.training = training
+
+
+def _needed(modules: Sequence[nn.Module], kinds: set[Any]) -> list[AbstractContextManager[Any]]:
+    """What it takes here to have gradients, no autocast, and no other ranks."""
+    params = [p for module in modules for p in module._parameters.values() if p is not None]
+    found: list[AbstractContextManager[Any]] = []
     if torch.is_inference_mode_enabled():
-        needed.append(torch.inference_mode(False))
+        found.append(torch.inference_mode(False))
     if not torch.is_grad_enabled():
-        needed.append(torch.enable_grad())
-    needed += [
-        torch.autocast(kind, enabled=False) for kind in {d.type for d in devices} if torch.is_autocast_enabled(kind)
-    ]
-    if any(isinstance(module, nn.RNNBase) for module in modules):
+        found.append(torch.enable_grad())
+    devices = {torch.device("cpu")} if all(p.is_cpu for p in params) else {p.device for p in params}
+    if cuda := [device for device in devices if device.type == "cuda"]:
+        found.append(torch.random.fork_rng(cuda))
+    for kind in {device.type for device in devices}:
+        if torch.is_autocast_enabled(kind):
+            found.append(torch.autocast(kind, enabled=False))
+    if any(_special(kind) for kind in kinds):
         # cuDNN's recurrent layers cannot go backward in evaluation mode
-        needed.append(torch.backends.cudnn.flags(enabled=False))
-    if any(isinstance(module, DistributedDataParallel) for module in modules):
-        needed.append(_alone(modules))
-    return _entered(needed) if needed else nullcontext()
-
-
-@contextmanager
-def _entered(contexts: Sequence[AbstractContextManager[Any]]) -> Iterator[None]:
-    with ExitStack() as stack:
-        for context in contexts:
-            stack.enter_context(context)
-        yield
-
-
-def _only_sets_a_flag(module: nn.Module) -> bool:
-    """Whether train() and eval() are PyTorch's own, of a module in Python."""
-    kind, own = type(module), vars(module)
-    usual = kind.train is nn.Module.train and kind.eval is nn.Module.eval and not isinstance(module, ScriptModule)
-    return usual and "training" in own and "train" not in own and "eval" not in own
+        found += [torch.backends.cudnn.flags(enabled=False), _alone(modules)]
+    return found
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 _PRIVATE = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  # nobody else has such names
+_WRAPPING = _PRIVATE | {"module"}
 _WRAPPERS = (DistributedDataParallel, DataParallel, AveragedModel)  # hold the model as `module`, as others might too
 
 
@@ -16,8 +17,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
         >>> unwrapped(nn.DataParallel(model)) is model
         True
     """
-    for name, child in model.named_children():
-        if _wraps(model, name):
+    for name in _WRAPPING & model._modules.keys():
+        child = model._modules[name]
+        if child is not None and _wraps(model, name):
             return unwrapped(child)
     return model
 
@@ -48,7 +50,7 @@ def bare(name: str) -> str:
         >>> bare("module._orig_mod.body.0.weight")
         'body.0.weight'
     """
-    return ".".join(part for part in name.split(".") if part not in {*_PRIVATE, "module"})
+    return ".".join(part for part in name.split(".") if part not in _WRAPPING)
 
 
 def _wraps(parent: nn.Module, leaf: str) -> bool:

@@ -57,8 +57,10 @@ class Rehearsal(Hooked):
         self.stepped = False
 
     def _on_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        place = next((i for i, ref in enumerate(self._optimizers) if ref() is optimizer), None)
-        if place is None:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
+        for place, ref in enumerate(self._optimizers):
+            if ref() is optimizer:
+                break
+        else:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
             return None
         if self._inside and self._within_a_step(optimizer):
             return None
@@ -118,12 +120,13 @@ def _add_to_gradients(params: Params, gradients: Sequence[Tensor | None], weight
     for p, g in zip(params, gradients, strict=True):
         if g is None:
             continue
-        if p.grad is None:
+        old = p.grad
+        if old is None:
             p.grad = g.mul(weight)
-        elif p.grad.is_sparse:  # and stays so: some optimizers take nothing else
-            p.grad = p.grad + (g if g.is_sparse else g.to_sparse(p.grad.sparse_dim())) * weight
+        elif old.layout is not torch.strided:  # and stays so: some optimizers take nothing else
+            p.grad = old + (g if g.is_sparse else g.to_sparse(old.sparse_dim())) * weight
         else:
-            into.append(p.grad)
+            into.append(old)
             what.append(g if g.layout is torch.strided else g.to_dense())
     if into:
         torch._foreach_add_(into, what, alpha=weight)

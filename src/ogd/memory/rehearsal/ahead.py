@@ -10,8 +10,8 @@ from torch import Generator, Tensor
 
 from ogd.memory.rehearsal.examples import Batch, Examples
 
-AHEAD = 8  # batches at a time,
-MOST = 2**19  # bytes of them: they have to stay in the cache until they are used
+AHEAD = 16  # batches at a time,
+MOST = 2**20  # bytes of them: they have to stay in the cache until they are used
 
 
 def drawn(seed: int, number: int, n: int, size: int) -> Tensor:

@@ -72,7 +72,9 @@ class Rehearsing(Memory):
 
     def _loss(self, way: Way) -> tuple[Tensor, int] | None:
         """The summed loss of some examples, on this rank, and how many they are on all; None while there are none."""
-        self._check_alike()
+        shared = self._shared
+        if shared:
+            self._check_alike()
         self._guarded = True
         if not len(self):
             return None
@@ -82,18 +84,18 @@ class Rehearsing(Memory):
         with calm(self.model):
             parts = [
                 remembered_loss(self._outputs(part), part, way.alpha, way.labels)
-                for part in self._drawn(number, way.batch)
+                for part in self._drawn(number, way.batch, shared)
             ]
             none = torch.zeros((), device=self._device) if not parts else parts[0]  # a rank may have none
             return sum(parts[1:], start=none), min(way.batch, len(self))
 
-    def _drawn(self, number: int, size: int) -> Iterable[Batch]:
+    def _drawn(self, number: int, size: int, shared: bool) -> Iterable[Batch]:
         """This rank's part of a batch."""
         examples = self._here()
-        if len(examples.lots) == 1 and not self._shared:
+        if len(examples.lots) == 1 and not shared:
             return [self._ahead.batch(examples, self.seed, number, size)]
         rows = drawn(self.seed, number, len(self), size)
-        return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows)
+        return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if shared else rows)
 
     def _rehearsed(self, optimizers: list[Optimizer], way: Way) -> Rehearsal:
         assert isinstance(way.every, int)
@@ -140,8 +142,9 @@ class Rehearsing(Memory):
 
     def _here(self) -> Examples:
         """The examples, which follow the model to its device."""
-        if any(lot.z.device != self._device for lot in self.examples.lots):
-            self.examples = self.examples.to(self._device)
+        device = self._device
+        if any(lot.z.device != device for lot in self.examples.lots):
+            self.examples = self.examples.to(device)
         return self.examples
 
     def _check_alike(self) -> None:
