@@ -57,7 +57,7 @@ class Rehearsal(Hooked):
         self.stepped = False
 
     def _on_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for place, ref in enumerate(self._optimizers):
+        for place, ref in enumerate(self._optimizers):  # noqa: B007 (used after the loop)
             if ref() is optimizer:
                 break
         else:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
