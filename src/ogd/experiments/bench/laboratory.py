@@ -48,7 +48,7 @@ def contestants() -> dict[str, Contestant]:
         "agem": lockstep(AGEM(), task, 160),
         "er": lockstep(ER(), task, 160),
         "der": lockstep(DER(), task, 160),
-        "rehearsal": lockstep(DER(replay_batch=15, replay_every=10), task, 160),
+        "rehearsal": lockstep(DER(replay_batch=20, replay_every=10), task, 160),
     }
 
 

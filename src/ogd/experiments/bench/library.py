@@ -37,7 +37,7 @@ LOOP_RATIOS = [
         "protect_rehearsal_overhead",
         "rehearsing",
         "plain",
-        "your own loop that rehearses 15 of 800 kept examples every 10 steps, against plain",
+        "your own loop that rehearses 20 of 800 kept examples every 10 steps, against plain",
     ),
 ]
 
@@ -107,7 +107,7 @@ def _protect(every: int | Literal["auto"]) -> Callable[[nn.Module, torch.optim.O
 
 
 def _rehearse(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    _remembered(model, keep="examples").protect(optimizer, every=10, batch=15)
+    _remembered(model, keep="examples").protect(optimizer, every=10, batch=20)
 
 
 def _remembered(model: nn.Module, keep: Literal["gradients", "examples"] = "gradients") -> Memory:
