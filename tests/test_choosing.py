@@ -1,11 +1,11 @@
-"""Which examples are kept: balanced, uncertain, margin, hardest, herding; in the laboratory and in a memory."""
+"""Which examples are kept: balanced, uncertain, hardest, herding; in the laboratory and in a memory."""
 
 import pytest
 import torch
 from torch import Generator, Tensor, nn
 
 from ogd import Memory, benchmarks
-from ogd.memory.inputs.uncertain import AMONG, FLOOR, entropies, nearness, uncertain_order
+from ogd.memory.inputs.uncertain import AMONG, FLOOR, entropies, uncertain_order
 from ogd.methods import DER
 from ogd.methods.choosing import chosen_rows, herded
 from ogd.methods.finished import Finished
@@ -23,17 +23,6 @@ def test_entropies_outside_a_head_and_over_positions() -> None:
     assert torch.allclose(entropies(z), torch.tensor([2.0, 1.0]).log())
     positions = torch.randn(4, 5, 3)
     assert torch.allclose(entropies(positions), torch.stack([entropies(x).mean() for x in positions]))
-
-
-def test_classes_are_near_where_the_two_likeliest_have_the_same_chance() -> None:
-    z = torch.randn(50, 7) * 3
-    p = z.softmax(1).sort(1).values
-    assert torch.allclose(nearness(z), 1 - p[:, -1] + p[:, -2])
-    assert torch.allclose(
-        nearness(torch.tensor([[1.0, 1.0, -torch.inf], [0.0, 60.0, -torch.inf]])), torch.tensor([1.0, 0])
-    )
-    positions = torch.randn(4, 5, 3)
-    assert torch.allclose(nearness(positions), torch.stack([nearness(x).mean() for x in positions]))
 
 
 def test_uncertain_examples_are_drawn_in_proportion_to_their_weights() -> None:
@@ -74,7 +63,7 @@ def benchmark() -> benchmarks.Benchmark:
     return benchmarks.from_datasets([((x, y), (x, y))] * 2)
 
 
-@pytest.mark.parametrize("choose", ["balanced", "uncertain", "margin", "hardest", "herding"])
+@pytest.mark.parametrize("choose", ["balanced", "uncertain", "hardest", "herding"])
 def test_a_run_keeps_the_same_examples_whoever_trains_beside_it(choose: str, benchmark: benchmarks.Benchmark) -> None:
     both = StackedMLP([6, 8, 4], runs=[3, 5], seed=0)
     alone = StackedMLP([6, 8, 4], runs=[5], seed=0)
@@ -94,7 +83,6 @@ def test_uncertain_examples_are_more_uncertain_than_uniform_ones(benchmark: benc
         return float(entropies(z.flatten(0, 1)).mean())
 
     assert mean("uniform") < mean("uncertain") < mean("hardest")
-    assert mean("uniform") < mean("margin") < mean("hardest")
 
 
 def test_der_keeps_what_was_chosen(benchmark: benchmarks.Benchmark) -> None:
@@ -118,14 +106,13 @@ class Sure(nn.Module):
 
 @pytest.mark.parametrize("keep", ["gradients", "examples"])
 @pytest.mark.parametrize("loader", [False, True])
-@pytest.mark.parametrize("choose", ["uncertain", "margin"])
-def test_a_memory_prefers_examples_that_the_model_is_uncertain_of(keep: str, loader: bool, choose: str) -> None:
+def test_a_memory_prefers_examples_that_the_model_is_uncertain_of(keep: str, loader: bool) -> None:
     x = torch.cat([torch.ones(190), torch.zeros(10)])[:, None]
     y = torch.zeros(200).long()
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 16) if loader else (x, y)
     model = Sure()
     memory = Memory(model, per_task=10, keep=keep)  # type: ignore[arg-type]
-    memory.remember(data, choose=choose, generator=Generator().manual_seed(0))  # type: ignore[arg-type]
+    memory.remember(data, choose="uncertain", generator=Generator().manual_seed(0))
     assert memory.tasks == (10,)
     if keep == "examples":
         kept = next(iter(memory.examples.batches(torch.arange(10)))).x  # type: ignore[attr-defined]
@@ -158,9 +145,8 @@ def test_the_same_seed_keeps_the_same_examples() -> None:
     assert torch.equal(kept(), kept())
 
 
-@pytest.mark.parametrize("choose", ["uncertain", "margin"])
-def test_regression_cannot_be_uncertain(choose: str) -> None:
+def test_regression_cannot_be_uncertain() -> None:
     memory = Memory(nn.Linear(3, 1), keep="examples")
-    with pytest.raises(ValueError, match=f'choose="{choose}" needs the scores of two or more classes'):
-        memory.remember((torch.randn(9, 3), torch.randn(9, 1)), choose=choose)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="needs the scores of two or more classes"):
+        memory.remember((torch.randn(9, 3), torch.randn(9, 1)), choose="uncertain")
     assert len(memory) == 0

@@ -16,9 +16,8 @@ IN_TOTAL = Option(
 CHOOSE = Option(
     "choose",
     "uniform",
-    "which examples of a task to keep; uncertain: the likelier the more uncertain the model is of them; margin: the "
-    "likelier the nearer their two likeliest classes are",
-    ("uniform", "balanced", "uncertain", "margin", "hardest", "herding"),
+    "which examples of a task to keep; uncertain: the likelier the more uncertain the model is of them",
+    ("uniform", "balanced", "uncertain", "hardest", "herding"),
     later=True,
 )
 OUTPUTS = Option(

@@ -16,7 +16,7 @@ BENCHMARKS: dict[str, Setting] = {
     "Split, one softmax": {"benchmark": "split", "tasks": 5, "heads": "single"},
 }
 ROTATED = BENCHMARKS["Rotated"]
-CHOICES = ("uniform", "balanced", "uncertain", "margin", "hardest", "herding")
+CHOICES = ("uniform", "balanced", "uncertain", "hardest", "herding")
 KEPT = (10, 20, 50, 200)
 ANGLES = (30, 60, 90, 120, 180)
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)

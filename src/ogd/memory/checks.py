@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 from ogd.checks import check_name, is_whole
 from ogd.memory.budget import Budget
 
-Choice = Literal["uniform", "balanced", "uncertain", "margin"]
+Choice = Literal["uniform", "balanced", "uncertain"]
 CHOICES: tuple[str, ...] = get_args(Choice)
 
 
@@ -49,8 +49,8 @@ def check_draw(per_task: object, choose: object, shared: bool) -> None:
     check_name("choose", choose, CHOICES)
     if choose != "uniform" and per_task is None:
         raise ValueError(f'choose="{choose}" draws per_task examples: give per_task= a number')
-    if choose in ("uncertain", "margin") and shared:
-        raise ValueError(f'choose="{choose}" is for one process: with several ranks use "uniform" or "balanced"')
+    if choose == "uncertain" and shared:
+        raise ValueError('choose="uncertain" is for one process: with several ranks use "uniform" or "balanced"')
 
 
 def check_forgotten(task: object, n: int) -> None:

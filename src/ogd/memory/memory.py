@@ -29,7 +29,7 @@ from ogd.memory.gradients.gather import CHUNK_MOST, check_dtype, check_model
 from ogd.memory.gradients.remembering import seeded
 from ogd.memory.inputs.examples import Drawn
 from ogd.memory.inputs.outputs import Logits, Outputs
-from ogd.memory.inputs.uncertain import UNCERTAINTIES, Uncertain
+from ogd.memory.inputs.uncertain import Uncertain
 from ogd.memory.keeping import Keeping
 from ogd.memory.model.binding import Binding
 from ogd.memory.model.names import plain_names
@@ -194,8 +194,7 @@ class Memory(Keeping):
             per_task: how many examples of this task are remembered, in place of the memory's own number; None for all.
             choose: how they are drawn. "uniform": every example is equally likely. "balanced": equal numbers of each
                 label as far as possible; this reads all of the data. "uncertain": the less certain the model is of an
-                example (by the entropy of its classes), the more likely it is drawn. "margin": the nearer its two
-                likeliest classes are, the more likely. Both compute the outputs of 20 times as many examples.
+                example, the more likely it is drawn; this computes the outputs of 20 times as many examples.
             classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
                 and for "true" the labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
@@ -212,8 +211,8 @@ class Memory(Keeping):
         chosen = self._chosen(logits, classes)
         draw = (count, generator or seeded(len(self), self._shared), self.chunk_size or CHUNK_MOST)
         labelled = self.outputs == "true" and self.keep == "gradients"
-        if choose in UNCERTAINTIES and count is not None:
-            examples: Drawn = Uncertain(choose, chosen, data, count, *draw[1:], labelled)
+        if choose == "uncertain" and count is not None:
+            examples: Drawn = Uncertain(chosen, data, count, *draw[1:], labelled)
         else:
             examples = Drawn(data, *draw, choose == "balanced", labelled)
         with self.statistics.noting() as called:

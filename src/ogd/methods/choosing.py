@@ -2,7 +2,6 @@
 
 balanced     as equal numbers of each class as can be
 uncertain    the more uncertain the model is of an example, the likelier (`ogd.memory.inputs.uncertain`)
-margin       the nearer its two likeliest classes are, the likelier (there, too)
 hardest      those that the model is most uncertain of, which is FROMP's choice
 herding      one after the other, so that the mean of the kept examples' probabilities stays near the mean of all
 """
@@ -11,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from ogd.memory.inputs.balance import balanced_rows
-from ogd.memory.inputs.uncertain import UNCERTAINTIES, entropies, uncertain_order
+from ogd.memory.inputs.uncertain import entropies, uncertain_order
 
 
 def chosen_rows(choose: str, z: Tensor, y: Tensor, n: int, generator: Generator) -> Tensor:
@@ -25,8 +24,8 @@ def chosen_rows(choose: str, z: Tensor, y: Tensor, n: int, generator: Generator)
     if choose == "balanced":
         rows = balanced_rows(y, n, generator)
         return rows[torch.randperm(n, generator=generator)]
-    if choose in UNCERTAINTIES:
-        return uncertain_order(UNCERTAINTIES[choose](z), n, generator)
+    if choose == "uncertain":
+        return uncertain_order(entropies(z), n, generator)
     if choose == "hardest":
         return entropies(z).topk(n).indices
     return herded(z.softmax(-1), n)

@@ -1,15 +1,13 @@
 """Examples drawn by how uncertain the model is of them: those near its boundaries say more of what it has learned.
 
-    w = H + FLOOR,    p = softmax(z)
-    uncertain:  H = −Σ_c p_c log p_c        the entropy
-    margin:     H = 1 − (p₁ − p₂)           how near the two likeliest classes are
+    w = H + FLOOR,    H = −Σ_c p_c log p_c,    p = softmax(z)
 
 Of `AMONG` times as many examples, drawn uniformly, some are drawn without replacement with chances in proportion to w:
 those with the largest log w + g, g of Gumbel's distribution (Efraimidis and Spirakis, 2006). The most uncertain ones
 alone would be outliers; docs/choosing.md has the comparison.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Generator, Tensor
@@ -20,24 +18,17 @@ from ogd.memory.inputs.examples import Drawn
 from ogd.memory.inputs.outputs import Chosen
 
 AMONG = 20
-FLOOR = 0.01  # what an example counts of which the model is sure
+FLOOR = 0.01  # nats: what an example counts of which the model is sure
 
 
 class Uncertain(Drawn):
-    """`count` examples of `data`, drawn by the uncertainty of `chosen`'s outputs, measured as `choose` says."""
+    """`count` examples of `data`, drawn by the uncertainty of `chosen`'s outputs."""
 
     def __init__(
-        self,
-        choose: str,
-        chosen: Chosen,
-        data: object,
-        count: int,
-        generator: Generator,
-        chunk_size: int,
-        labelled: bool = False,
+        self, chosen: Chosen, data: object, count: int, generator: Generator, chunk_size: int, labelled: bool = False
     ):
         super().__init__(data, count, generator, chunk_size)
-        self.choose, self.chosen, self.drawn = choose, chosen, count
+        self.chosen, self.drawn = chosen, count
         self.candidates = Drawn(data, count * AMONG, generator, chunk_size, labelled=labelled)
 
     def _batches(self, _: object) -> Iterator[Chunk]:
@@ -45,7 +36,7 @@ class Uncertain(Drawn):
         if not chunks:
             return
         with preserving(self.chosen.model), torch.no_grad():
-            found = [self._uncertainties(chunk) for chunk in chunks]
+            found = [self._entropies(chunk) for chunk in chunks]
         rows, start = uncertain_order(torch.cat(found), self.drawn, self.generator).sort().values, 0
         for chunk, H in zip(chunks, found, strict=True):
             own = rows[(rows >= start) & (rows < start + len(H))] - start
@@ -53,16 +44,15 @@ class Uncertain(Drawn):
             if len(own):
                 yield take(chunk, own)
 
-    def _uncertainties(self, chunk: Chunk) -> Tensor:
+    def _entropies(self, chunk: Chunk) -> Tensor:
         device = next((p.device for p in self.chosen.model.parameters()), torch.device("cpu"))
         z = self.chosen.scores(moved(chunk[0], device))
         if z.ndim < 2 or z.shape[-1] < 2 or len(z) != length(chunk):
             raise ValueError(
-                f'choose="{self.choose}" needs the scores of two or more classes, and the model gives {described(z)}: '
+                f'choose="uncertain" needs the scores of two or more classes, and the model gives {described(z)}: '
                 'use choose="uniform", or give logits='
             )
-        z = z if self.chosen.classes is None else z[..., self.chosen.classes]
-        return UNCERTAINTIES[self.choose](z).cpu()
+        return entropies(z if self.chosen.classes is None else z[..., self.chosen.classes]).cpu()
 
 
 def entropies(z: Tensor) -> Tensor:
@@ -72,29 +62,12 @@ def entropies(z: Tensor) -> Tensor:
         >>> entropies(torch.tensor([[0.0, 0.0], [100.0, 0.0]])).round(decimals=4)
         tensor([0.6931, 0.0000])
     """
-    return _of_examples(torch.special.entr(z.float().softmax(-1)).sum(-1))
-
-
-def nearness(z: Tensor) -> Tensor:
-    """How near the two likeliest classes of each example are, 1 − (p₁ − p₂); of several positions, the mean.
-
-    Examples:
-        >>> nearness(torch.tensor([[0.0, 0.0, -9.0], [100.0, 0.0, 0.0]])).round(decimals=3)
-        tensor([1., 0.])
-    """
-    first, second = z.float().softmax(-1).topk(2).values.unbind(-1)
-    return _of_examples(1 - (first - second))
-
-
-def _of_examples(H: Tensor) -> Tensor:
+    H: Tensor = torch.special.entr(z.float().softmax(-1)).sum(-1)
     return H.flatten(1).mean(1) if H.ndim > 1 else H
 
 
-UNCERTAINTIES: dict[str, Callable[[Tensor], Tensor]] = {"uncertain": entropies, "margin": nearness}
-
-
 def uncertain_order(H: Tensor, count: int, generator: Generator) -> Tensor:
-    """Which of the examples with uncertainties H (n,) are drawn; the first k of them are a draw of k.
+    """Which of the examples with entropies H (n,) are drawn; the first k of them are a draw of k.
 
     Examples:
         >>> H = torch.tensor([0.0, 0.7, 0.7, 0.0])
