@@ -106,6 +106,65 @@ def test_a_weight_frozen_inside_a_window_is_moved_no_more() -> None:
     assert torch.equal(frozen, before)
 
 
+def test_one_optimizer_that_steps_in_the_backward_pass_has_whole_steps_in_its_windows() -> None:
+    memory, G, x, y = remembered("mlp")
+    model = memory.model
+    before = flat(trainable(model))
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    protection = memory.protect(optimizer, every=3)
+
+    def step(_: object) -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    pending = []
+    for _ in range(7):
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        pending.append(protection.pending)
+    assert pending == [1, 2, 0, 1, 2, 0, 1]
+    memory.settle()
+    assert moved(model, before).norm() > 1e-3
+    assert (G @ moved(model, before)).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("every", [1, 3, "auto"])
+def test_a_step_that_raises_before_anything_is_remembered_leaves_nothing_pending(every) -> None:
+    remembering, G, x, y = remembered("mlp")
+    model = remembering.model
+    memory = Memory(model, per_task=None)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    protection = memory.protect(optimizer, every)
+
+    def fails() -> float:
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        optimizer.step(fails)
+    optimizer.step()
+    with pytest.raises(ArithmeticError):
+        optimizer.step(fails)
+    assert protection.pending == 0
+    memory.load_state_dict(remembering.state_dict())
+    before = flat(trainable(model))
+    train(model, optimizer, x, y, 2)
+    memory.settle()
+    assert (G @ moved(model, before)).abs().max() < 1e-10
+
+
+def test_steps_inside_autocast_are_projected_in_full_precision() -> None:
+    memory, G, x, y = remembered("mlp", dtype=torch.float32)
+    before = flat(trainable(memory.model))
+    optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    with torch.autocast("cpu", torch.bfloat16):
+        train(memory.model, optimizer, x, y, 3)
+    u = moved(memory.model, before)
+    assert u.norm() > 1e-3
+    assert ((G @ u).abs() / (G.norm(dim=1) * u.norm())).max() < 1e-4
+
+
 def test_settling_first_needs_no_warning() -> None:
     memory, _, x, y = remembered("mlp")
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)

@@ -233,6 +233,30 @@ def test_weights_that_diverged_are_told() -> None:
         optimizer.step()
 
 
+def test_two_losses_of_a_model_that_changes_its_input_in_place() -> None:
+    class InPlace(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.sub_(0.5))
+
+    memory = Memory(InPlace(4, 3), keep="examples")
+    memory.remember((torch.randn(20, 4), torch.randint(3, (20,))))
+    losses = [memory.remembered_loss(4) for _ in range(2)]
+    torch.stack([loss for loss in losses if loss is not None]).sum().backward()
+
+
+def test_float16_weights_get_the_gradient_of_a_mean() -> None:
+    model = nn.Linear(4, 3).half()
+    memory = Memory(model, per_task=600, keep="examples")
+    memory.remember((100 * torch.randn(600, 4), torch.randint(3, (600,))))
+    optimizer = optim.SGD(model.parameters(), lr=0.0)
+    memory.protect(optimizer, every=1, batch=512)
+    with torch.no_grad():
+        model.weight.mul_(1.3)
+    optimizer.step()
+    assert model.weight.grad is not None
+    assert model.weight.grad.isfinite().all()
+
+
 def test_a_step_inside_a_backward_pass_is_refused() -> None:
     memory, x, y = started()
     p = memory.model[4].bias

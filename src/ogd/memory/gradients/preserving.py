@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -26,42 +25,33 @@ def calm(model: nn.Module) -> Iterator[None]:
     """
     modules = list(model.modules())
     owns = [vars(module) for module in modules]
-    kinds: set[Any] = set(map(type, modules))
-    plain = all(_only_sets_a_flag(kind) for kind in kinds) and not any("train" in own or "eval" in own for own in owns)
+    kinds = set(map(type, modules))
+    plain = all(map(_only_sets_a_flag, kinds)) and not any("train" in own or "eval" in own for own in owns)
     modes = [module.training for module in modules]
     draws = torch.default_generator.get_state()
-    try:
-        if plain:
-            for own in owns:
-                own["training"] = False  # in a tenth of the time that nn.Module.__setattr__ takes
-        else:
-            model.eval()
-        if needed := _needed(modules, kinds):
-            with ExitStack() as stack:
-                for context in needed:
-                    stack.enter_context(context)
-                yield
-        else:
+    with ExitStack() as stack:
+        for context in _needed(modules, kinds):
+            stack.enter_context(context)
+        try:
+            if plain:
+                for own in owns:
+                    own["training"] = False  # in a tenth of the time that nn.Module.__setattr__ takes
+            else:
+                model.eval()
             yield
-    finally:
-        torch.default_generator.set_state(draws)
-        if plain:
-            for own, training in zip(owns, modes, strict=True):
-                own["training"] = training
-        else:
-            _put_back(modules, modes)
+        finally:
+            if plain:
+                for own, training in zip(owns, modes, strict=True):
+                    own["training"] = training
+            else:
+                _put_back(modules, modes)
+            torch.default_generator.set_state(draws)
 
 
-@lru_cache
-def _only_sets_a_flag(kind: Any) -> bool:
+def _only_sets_a_flag(kind: type[nn.Module]) -> bool:
     """Whether train() and eval() of a kind of module are PyTorch's own, and the flag is an attribute."""
     usual = kind.train is nn.Module.train and kind.eval is nn.Module.eval
-    return usual and "training" not in dir(kind) and not issubclass(kind, ScriptModule)
-
-
-@lru_cache
-def _special(kind: Any) -> bool:
-    return issubclass(kind, nn.RNNBase | DistributedDataParallel)
+    return usual and not hasattr(kind, "training") and not issubclass(kind, ScriptModule)
 
 
 def _put_back(modules: Sequence[nn.Module], modes: Sequence[bool]) -> None:
@@ -73,7 +63,7 @@ def _put_back(modules: Sequence[nn.Module], modes: Sequence[bool]) -> None:
             module.training = training
 
 
-def _needed(modules: Sequence[nn.Module], kinds: set[Any]) -> list[AbstractContextManager[Any]]:
+def _needed(modules: Sequence[nn.Module], kinds: set[type[nn.Module]]) -> list[AbstractContextManager[Any]]:
     """What it takes here to have gradients, no autocast, and no other ranks."""
     params = [p for module in modules for p in module._parameters.values() if p is not None]
     found: list[AbstractContextManager[Any]] = []
@@ -87,7 +77,7 @@ def _needed(modules: Sequence[nn.Module], kinds: set[Any]) -> list[AbstractConte
     for kind in {device.type for device in devices}:
         if torch.is_autocast_enabled(kind):
             found.append(torch.autocast(kind, enabled=False))
-    if any(_special(kind) for kind in kinds):
+    if any(issubclass(kind, nn.RNNBase | DistributedDataParallel) for kind in kinds):
         # cuDNN's recurrent layers cannot go backward in evaluation mode
         found += [torch.backends.cudnn.flags(enabled=False), _alone(modules)]
     return found

@@ -17,7 +17,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
         >>> unwrapped(nn.DataParallel(model)) is model
         True
     """
-    for name in _WRAPPING & model._modules.keys():
+    for name in _WRAPPING.intersection(model._modules.keys()):
         child = model._modules[name]
         if child is not None and _wraps(model, name):
             return unwrapped(child)

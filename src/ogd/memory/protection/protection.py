@@ -7,6 +7,7 @@ anchor is the weights before the first of them. As P = I − Gᵀ K⁺ G that is
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -76,7 +77,7 @@ class Protection(Hooked):
         self._calm += steps
         self._close()
         began = clock(self._params) if self._pace else 0.0
-        with torch.no_grad():
+        with torch.no_grad(), uncast(self._params):
             self._refuse_what_is_not_finite(steps)
             w = self._params
             if not self._anchored():  # moved or converted inside the window: P is where the anchors are
@@ -131,7 +132,7 @@ class Protection(Hooked):
         That is the usual case, and this finds it out in few instructions: after a whole step of training none of ours
         are in the processor's cache.
         """
-        if self._inside or self._stepped or self._task >= 0 or not self._alone:
+        if self._inside or self._stepped or not self._alone or torch._C._current_graph_task_id() >= 0:
             return False
         groups = optimizer.param_groups
         held = groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
@@ -202,10 +203,11 @@ class Protection(Hooked):
                 self._pace.choose(self._params[0].device)
 
     def _take_in(self) -> None:
-        """Count a step that raised half-way as one that was made."""
-        self._stepped |= self._inside
+        """Count a step that raised half-way as one that was made, where there is something to protect."""
+        if self.projector is not None:
+            self._stepped |= self._inside
+            self._versions = versions(self._params)
         self._inside.clear()
-        self._versions = versions(self._params)
 
     def _close(self) -> None:
         self.pending = 0
@@ -256,7 +258,8 @@ class Protection(Hooked):
         return all(a.dtype == working(p.dtype) and a.device == p.device for a, p in pairs)
 
     def _rebuild(self, params: Sequence[Tensor]) -> None:
-        made = self._make(params)
+        with uncast(params):
+            made = self._make(params)
         self.projector, self._params = made if made is not None else (None, [])
         self._anchor = [torch.empty_like(p, dtype=working(p.dtype)) for p in self._params]
         self._versions = versions(self._params)
@@ -271,6 +274,13 @@ def moved_by(optimizers: Iterable[Optimizer]) -> list[Tensor]:
 def all_finite(params: Sequence[Tensor]) -> bool:
     """Whether no number is NaN or infinite. A sum is finite only if all of it is, and takes a fraction of the time."""
     return all(math.isfinite(float(p.detach().sum())) or bool(p.isfinite().all()) for p in params)
+
+
+def uncast(params: Sequence[Tensor]) -> AbstractContextManager[Any]:
+    """Without autocast, under which products would be rounded to bfloat16 or float16, for whoever steps inside it."""
+    kinds = {p.device.type for p in params}
+    cast = [torch.autocast(kind, enabled=False) for kind in kinds if torch.is_autocast_enabled(kind)]
+    return cast[0] if cast else nullcontext()
 
 
 def versions(params: Iterable[Tensor]) -> list[int]:

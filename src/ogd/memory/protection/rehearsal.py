@@ -64,15 +64,16 @@ class Rehearsal(Hooked):
             return None
         if self._inside and self._within_a_step(optimizer):
             return None
-        if not self.since[place] and torch._C._current_graph_task_id() >= 0:
+        first, due = not self.since[place], self.since[place] + 1 >= self.every
+        if (first or due) and torch._C._current_graph_task_id() >= 0:
             raise RuntimeError(
                 "rehearsal cannot run inside a backward pass, where this optimizer steps: step after it, or protect "
                 'by="projection"'
             )
         self._inside.add(id(optimizer))
         self.stepped = True
-        self.since[place] += 1
-        if self.since[place] < self.every:
+        if not due:
+            self.since[place] += 1
             return None
         self.since[place] = 0
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
@@ -99,6 +100,8 @@ class Rehearsal(Hooked):
         if drawn is None:
             return None
         loss, n = drawn
+        if any(p.dtype is torch.float16 for p in params):  # the gradient of a sum might be too large for it
+            loss, n = loss / n, 1
         found: Sequence[Tensor | None] = [None] * len(params)
         if loss.requires_grad and params:
             found = torch.autograd.grad(loss, params, allow_unused=True)

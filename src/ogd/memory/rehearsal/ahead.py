@@ -39,7 +39,7 @@ class Ahead:
 
 def _unpacked(examples: Examples, seed: int, number: int, size: int) -> list[Batch]:
     (lot,) = examples.lots
-    each = size * sum(leaf.data[0].numel() * leaf.dtype.itemsize for leaf in lot.leaves)
+    each = size * (lot.z[0].nbytes + sum(leaf.data[0].numel() * leaf.dtype.itemsize for leaf in lot.packed))
     numbers = range(number, number + max(min(AHEAD, MOST // max(each, 1)), 1))
     rows = torch.cat([drawn(seed, j, lot.n, size) for j in numbers])
     (all_of_them,) = examples.batches(rows)

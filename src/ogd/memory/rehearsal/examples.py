@@ -42,12 +42,12 @@ class Batch:
         return len(self.z)
 
     def split(self, size: int) -> "list[Batch]":
-        """So many examples at a time."""
+        """So many examples at a time. A model may change its inputs in place: each part has its own version counter."""
         tensors, structure = emptied(self.x)
         found = []
         for i in range(0, len(self), size):
             own = slice(i, i + size)
-            x = filled(structure, [t[own] for t in tensors])
+            x = filled(structure, [t[own].data for t in tensors])
             y, task = (None if t is None else t[own] for t in (self.y, self.task))
             found.append(replace(self, x=x, y=y, z=self.z[own], task=task))
         return found

@@ -210,7 +210,7 @@ class ExampleMemory(Rehearsing):
         self._guarded = False
 
     def _hold_examples(self, examples: Examples) -> None:
-        self.examples = examples
+        self.examples, self._ahead = examples, Ahead()
         self._replace(Store(), bind=False)
 
     def _check_fits(self, examples: Examples) -> None:
