@@ -11,6 +11,8 @@ from memory_models import make, remembered, rows, train
 from ogd.memory import Memory
 from ogd.memory.algebra.pseudo_inverse import cutoff, triangular_whitener, whitener
 from ogd.memory.algebra.work import LongWork, say
+from ogd.memory.gradients.gather import CHUNK_MOST, fitting
+from ogd.memory.inputs.outputs import Chosen
 from reference import flat, logit_gradients, project_dense
 
 
@@ -130,3 +132,10 @@ def test_long_work_is_announced_before_it_starts() -> None:
     say("this", 9, 10**8)
     with pytest.warns(LongWork, match=r"this: will take about 12 s and 2.0 GB"):
         say("this", 12, 2 * 10**9)
+
+
+def test_a_row_of_a_large_data_set_counts_as_a_row() -> None:
+    model, data = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(2_000_000, 6)
+    chosen = Chosen(model, "true", None, None)
+    row, label = data[:1], torch.zeros(1, dtype=torch.long)
+    assert fitting(chosen, row, label) == fitting(chosen, row.clone(), label) == CHUNK_MOST

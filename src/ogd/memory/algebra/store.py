@@ -69,14 +69,17 @@ def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
     them would take their size again.
     """
     groups: list[list[Piece]] = []
+    sizes: list[int] = []  # of the groups, in bytes
     last: dict[tuple[str, ...], int] = {}
     for piece in chain(pieces, new):
-        i = last.get(piece.names)
-        if i is not None and _continues(groups[i], piece):
+        i, size = last.get(piece.names), piece.block.nbytes
+        if i is not None and _continues(groups[i], piece, sizes[i] + size):
             groups[i].append(piece)
+            sizes[i] += size
         else:
             last[piece.names] = len(groups)
             groups.append([piece])
+            sizes.append(size)
     result = []
     groups.reverse()
     while groups:  # one after the other, so that what has been joined can go
@@ -85,8 +88,7 @@ def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
     return result
 
 
-def _continues(group: list[Piece], piece: Piece) -> bool:
-    size = sum(member.block.nbytes for member in (*group, piece))
+def _continues(group: list[Piece], piece: Piece, size: int) -> bool:
     small = size <= LARGE or bool(piece.block.lead)
     return small and group[-1].stop == piece.start and group[0].block.fits(piece.block)
 

@@ -146,8 +146,9 @@ def fitting(chosen: Chosen, x: Any, y: Any) -> int:
     """How many examples fit a chunk, from what autograd keeps for the backward passes of this one."""
     held: dict[int, int] = {}
 
-    def keep(t: Tensor) -> Tensor:
-        held[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+    def keep(t: Tensor) -> Tensor:  # of a view its own bytes: the example may be a row of a whole data set
+        storage = t.untyped_storage()
+        held[storage.data_ptr()] = min(held.get(storage.data_ptr(), 0) + t.nbytes, storage.nbytes())
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
