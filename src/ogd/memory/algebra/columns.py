@@ -6,16 +6,12 @@ import torch
 from torch import Tensor
 
 from ogd.memory.algebra.blocks import Block, Factored
+from ogd.memory.algebra.precision import working
 from ogd.memory.algebra.store import Piece
 from ogd.memory.ranks.collective import streamed, summed
 
 PART = 2**26  # bytes of a block of half-precision numbers that are turned into others at a time
 HALF = (torch.bfloat16, torch.float16)
-
-
-def working(dtype: torch.dtype) -> torch.dtype:
-    """The precision in which updates of a parameter are projected: half types in float32."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def working_of(tensors: Iterable[Tensor]) -> torch.dtype:

@@ -149,12 +149,13 @@ def by_channels(one: "Convolved", other: "Convolved") -> Tensor:
     by_outputs = min(one.T, other.T) > SMALL
     size = (one.D if by_outputs else one.X).shape[1]
     each = max(max(one.n, other.n) * one.width // max(size, 1), 1)
-    step = 2 * CHUNK // each if by_outputs else max(PART // each, min(CHANNELS, CHUNK // each))
-    for start in range(0, size, max(step, 1)):
-        some = slice(start, start + max(step, 1))
-        R = one.of_outputs(some) if by_outputs else one.of_channels(some)
+    step = max(2 * CHUNK // each if by_outputs else max(PART // each, min(CHANNELS, CHUNK // each)), 1)
+    for start in range(0, size, step):
+        some = slice(start, start + step)
+        blocks = [one] if one is other else [one, other]
+        R, *others = [block.of_outputs(some) if by_outputs else block.of_channels(some) for block in blocks]
         if one is other:
             add_lower(K, R)
         else:
-            K += R.double() @ (other.of_outputs(some) if by_outputs else other.of_channels(some)).double().mT
+            K += R.double() @ others[0].double().mT
     return mirrored(K) if one is other else K

@@ -12,6 +12,7 @@ from ogd.memory.algebra import convolution
 from ogd.memory.algebra.convolution import PART, patches, weight_gradient
 from ogd.memory.algebra.dense import Dense, add_to
 from ogd.memory.algebra.gram import by_parts
+from ogd.memory.algebra.precision import working
 
 if TYPE_CHECKING:
     from ogd.memory.algebra.blocks import Block
@@ -133,15 +134,17 @@ class Convolved:
 
         In the precision of the stored numbers, as a gradient that is written out is; of half precision in float32.
         """
-        part = replace(self, X=self.X[:, channels].to(self._working))
-        return (part.patches() @ self.D.flatten(2).to(self._working).mT).flatten(1)
+        dtype = working(self.X.dtype)
+        part = replace(self, X=self.X[:, channels].to(dtype))
+        return (part.patches() @ self.D.flatten(2).to(dtype).mT).flatten(1)
 
     def of_outputs(self, outputs: slice) -> Tensor:
         """The columns of some output channels, (n, outputs · grain), in the same precision.
 
         One row after the other, as PyTorch's own convolutions are faster than patches where the output is large.
         """
-        X, D = self.X.to(self._working), self.D[:, outputs].to(self._working)
+        dtype = working(self.X.dtype)
+        X, D = self.X.to(dtype), self.D[:, outputs].to(dtype)
         weight = torch.Size((D.shape[1], X.shape[1], *self.kernel))
         how = (self.stride, self.padding, self.dilation, 1)
         G = X.new_empty(self.n, self.grain * D.shape[1])
@@ -174,10 +177,6 @@ class Convolved:
 
     def __getitem__(self, rows: slice) -> Self:
         return replace(self, X=self.X[rows], D=self.D[rows])
-
-    @property
-    def _working(self) -> torch.dtype:
-        return torch.float64 if self.X.dtype == torch.float64 else torch.float32
 
     def _geometry(self) -> tuple[Hashable, ...]:
         return self.kernel, self.stride, self.padding, self.dilation, self.groups, self.bias

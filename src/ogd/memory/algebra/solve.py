@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.columns import Columns, working
+from ogd.memory.algebra.columns import Columns
+from ogd.memory.algebra.precision import working
 from ogd.memory.algebra.pseudo_inverse import coefficients, inverse_lengths
 from ogd.memory.algebra.work import announce
 

@@ -1,6 +1,6 @@
 """Differentiating a model leaves it as it was: modes, buffers and random state are put back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
@@ -74,13 +74,17 @@ def _needed(modules: Sequence[nn.Module], kinds: set[type[nn.Module]]) -> list[A
     devices = {torch.device("cpu")} if all(p.is_cpu for p in params) else {p.device for p in params}
     if cuda := [device for device in devices if device.type == "cuda"]:
         found.append(torch.random.fork_rng(cuda))
-    for kind in {device.type for device in devices}:
-        if torch.is_autocast_enabled(kind):
-            found.append(torch.autocast(kind, enabled=False))
+    found += uncast(devices)
     if any(issubclass(kind, nn.RNNBase | DistributedDataParallel) for kind in kinds):
         # cuDNN's recurrent layers cannot go backward in evaluation mode
         found += [torch.backends.cudnn.flags(enabled=False), _alone(modules)]
     return found
+
+
+def uncast(devices: Iterable[torch.device]) -> list[AbstractContextManager[Any]]:
+    """What turns autocast off, under which products are rounded to half precision; nothing where it is off."""
+    kinds = {device.type for device in devices}
+    return [torch.autocast(kind, enabled=False) for kind in kinds if torch.is_autocast_enabled(kind)]
 
 
 @contextmanager

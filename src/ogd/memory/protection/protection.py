@@ -6,8 +6,8 @@ anchor is the weights before the first of them. As P = I − Gᵀ K⁺ G that is
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ogd.memory.algebra.columns import working
+from ogd.memory.algebra.precision import working
 from ogd.memory.algebra.projector import Projector
+from ogd.memory.gradients.preserving import uncast
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.pace import MEASURED, Pace, clock
 
@@ -77,7 +78,7 @@ class Protection(Hooked):
         self._calm += steps
         self._close()
         began = clock(self._params) if self._pace else 0.0
-        with torch.no_grad(), uncast(self._params):
+        with torch.no_grad(), _uncast(self._params):
             self._refuse_what_is_not_finite(steps)
             w = self._params
             if not self._anchored():  # moved or converted inside the window: P is where the anchors are
@@ -138,7 +139,7 @@ class Protection(Hooked):
         held = groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
         if list(map(id, held)) != self._seen or not all(map(TRAINED, held)):
             return False
-        if list(map(VERSION, self._params)) != self._versions:
+        if versions(self._params) != self._versions:
             return False
         if self._stale():  # may count how often it is asked
             self._seen = []
@@ -177,7 +178,7 @@ class Protection(Hooked):
     def _on_stepped(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._ended_step(optimizer) or self.projector is None:
             return
-        self._versions = list(map(VERSION, self._params))
+        self._versions = versions(self._params)
         if self._alone and self._task < 0:
             self._over()
             return
@@ -258,7 +259,7 @@ class Protection(Hooked):
         return all(a.dtype == working(p.dtype) and a.device == p.device for a, p in pairs)
 
     def _rebuild(self, params: Sequence[Tensor]) -> None:
-        with uncast(params):
+        with _uncast(params):
             made = self._make(params)
         self.projector, self._params = made if made is not None else (None, [])
         self._anchor = [torch.empty_like(p, dtype=working(p.dtype)) for p in self._params]
@@ -276,11 +277,13 @@ def all_finite(params: Sequence[Tensor]) -> bool:
     return all(math.isfinite(float(p.detach().sum())) or bool(p.isfinite().all()) for p in params)
 
 
-def uncast(params: Sequence[Tensor]) -> AbstractContextManager[Any]:
-    """Without autocast, under which products would be rounded to bfloat16 or float16, for whoever steps inside it."""
-    kinds = {p.device.type for p in params}
-    cast = [torch.autocast(kind, enabled=False) for kind in kinds if torch.is_autocast_enabled(kind)]
-    return cast[0] if cast else nullcontext()
+@contextmanager
+def _uncast(params: Sequence[Tensor]) -> Iterator[None]:
+    """For whoever steps inside autocast."""
+    with ExitStack() as stack:
+        for context in uncast(p.device for p in params):
+            stack.enter_context(context)
+        yield
 
 
 def versions(params: Iterable[Tensor]) -> list[int]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.columns import working
+from ogd.memory.algebra.precision import working
 from ogd.memory.algebra.store import Store
 from ogd.memory.ranks.collective import summed
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.columns import working
+from ogd.memory.algebra.precision import working
 from ogd.memory.algebra.store import Store
 
 LOOKED_AT = 16  # rows of G
