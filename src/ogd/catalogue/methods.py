@@ -20,6 +20,12 @@ CHOOSE = Option(
     ("uniform", "balanced", "uncertain", "hardest", "herding"),
     later=True,
 )
+MERGE = Option(
+    "merge",
+    1,
+    "draw so many times as many examples of a task, and keep the means of groups that are alike, each of one class",
+    later=True,
+)
 OUTPUTS = Option(
     "outputs",
     "true",
@@ -190,7 +196,7 @@ METHODS = {
         "ER",
         "each step also learns a batch of stored examples",
         "ogd.methods.er:ER",
-        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY, IN_TOTAL, CHOOSE),
+        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY, IN_TOTAL, CHOOSE, MERGE),
         Look(SKY, "P", (0, (4, 1, 1, 1, 1, 1))),
         _replay(1.2),
         rule=_one_limit,
@@ -199,7 +205,7 @@ METHODS = {
         "DER++",
         "ER, and the outputs on stored examples stay near what they were",
         "ogd.methods.der:DER",
-        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL, CHOOSE),
+        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL, CHOOSE, MERGE),
         Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
         _replay(1.3),
         rule=_one_limit,

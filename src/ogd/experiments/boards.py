@@ -79,6 +79,19 @@ A = _board(
         "ER": ("er", [{"per_task": 200, "replay_batch": 32}]),
         "DER++": ("der", [{"per_task": 200, "replay_batch": 32, "alpha": 2.0}]),
         "DER++, one Adam": ("der", [{"per_task": 200, "replay_batch": 32, "alpha": 3.0, "keep_optimizer": True}]),
+        "DER++, one Adam, merged": (
+            "der",
+            [
+                {
+                    "per_task": 200,
+                    "choose": "uncertain",
+                    "merge": 50,
+                    "replay_batch": 32,
+                    "alpha": 3.0,
+                    "keep_optimizer": True,
+                }
+            ],
+        ),
         REHEARSAL: ("der", [{"per_task": 200, **AS_MEMORY}]),
         "GPM": ("gpm", [{}]),
         "OGD": ("ogd", [{"per_task": 200, "every": 50}]),
@@ -91,7 +104,8 @@ A = _board(
     "784-100-100-10, Adam at 10⁻³, batches of 128, 10 epochs per task: main_permutedmnist.py of "
     "github.com/team-approx-bayes/fromp. S-FSVI has the same tasks, network and batches, but its own learning rate. "
     "OGD projects every 50 steps. One Adam: its moments go on from one task to the next; elsewhere they begin anew, as "
-    "in FROMP. All data kept: every batch is drawn from all tasks so far, in as many steps (MTL).",
+    "in FROMP. Merged: the 200 stored inputs per task are means of 50 training images each, drawn by uncertainty. All "
+    "data kept: every batch is drawn from all tasks so far, in as many steps (MTL).",
 )
 
 B = _board(

@@ -6,8 +6,8 @@ from ogd.catalogue import Look
 from ogd.experiments.experiment import Drawing, Experiment, Row, Setting
 from ogd.experiments.paper import EPOCHS, INIT
 
-# One setting for all benchmarks, with the default α: nothing here is tuned.
-RECOMMENDED: Setting = {"choose": "uncertain", "replay_batch": 20, "replay_every": 10, "alpha": 0.5}
+# One setting for all benchmarks; `merge` is chosen on validation data (results/tuning/merged), α is the default.
+RECOMMENDED: Setting = {"choose": "uncertain", "merge": 5, "replay_batch": 20, "replay_every": 10, "alpha": 0.5}
 LOOK = Look("#117733", "*", (0, (4, 2)))  # of that row
 BENCHMARKS: dict[str, Setting] = {
     "Rotated": {"benchmark": "rotated", "tasks": 5},
@@ -16,7 +16,15 @@ BENCHMARKS: dict[str, Setting] = {
     "Split, one softmax": {"benchmark": "split", "tasks": 5, "heads": "single"},
 }
 ROTATED = BENCHMARKS["Rotated"]
-CHOICES = ("uniform", "balanced", "uncertain", "hardest", "herding")
+CHOICES: dict[str, Setting] = {
+    "uniform": {"choose": "uniform"},
+    "balanced": {"choose": "balanced"},
+    "uncertain": {"choose": "uncertain"},
+    "hardest": {"choose": "hardest"},
+    "herding": {"choose": "herding"},
+    "uniform, merge 5": {"choose": "uniform", "merge": 5},
+    "uncertain, merge 5": {"choose": "uncertain", "merge": 5},
+}
 KEPT = (10, 20, 50, 200)
 ANGLES = (30, 60, 90, 120, 180)
 RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
@@ -54,8 +62,8 @@ WHICH = Experiment(
     _rows(BENCHMARKS.values()),
     runs=5,
     note="200 examples or gradients of each task are stored. Split has one head per task, or one softmax over all ten "
-    "classes. The recommended rehearsal draws its examples by uncertainty and takes 20 of them every 10 steps, with "
-    "α = 0.5 on every benchmark.",
+    "classes. The recommended rehearsal draws examples by uncertainty, keeps means of five that are alike (merge 5), "
+    "and takes 20 of these every 10 steps, with α = 0.5 on every benchmark.",
     named=True,
 )
 CHOOSING = Experiment(
@@ -65,14 +73,15 @@ CHOOSING = Experiment(
     tuple(f"{n} per task" for n in KEPT),
     tuple(
         Row(
-            choose,
+            label,
             "der",
-            tuple({**ROTATED, "epochs": 1, "lr": 5e-3, "init": INIT, "per_task": n, "choose": choose} for n in KEPT),
+            tuple({**ROTATED, "epochs": 1, "lr": 5e-3, "init": INIT, "per_task": n, **choice} for n in KEPT),
         )
-        for choose in CHOICES
+        for label, choice in CHOICES.items()
     ),
     runs=3,
-    note="One epoch per task at a learning rate of 0.005; 10 examples replayed per step, α = 0.5.",
+    note="One epoch per task at a learning rate of 0.005; 10 examples replayed per step, α = 0.5. Merge 5: five times "
+    "as many are drawn, and the means of groups that are alike are kept.",
     profile="one epoch per task",
     named=True,
 )

@@ -44,9 +44,15 @@ def check_full(when_full: object, budget: object) -> None:
         raise ValueError('when_full="shrink" needs a budget= to shrink to: a number of directions, or bytes ("64MB")')
 
 
-def check_draw(per_task: object, choose: object, shared: bool) -> None:
+def check_draw(per_task: object, choose: object, merge: object, shared: bool) -> None:
     _check_count("per_task", per_task)
     check_name("choose", choose, CHOICES)
+    if not is_whole(merge, 1):
+        raise ValueError(f"merge must be a whole number, 1 or more, not {merge!r}")
+    if merge != 1 and per_task is None:
+        raise ValueError(f"merge={merge} makes per_task examples of {merge} times as many: give per_task= a number")
+    if merge != 1 and shared:
+        raise ValueError(f"merge={merge} is for one process: with several ranks use merge=1")
     if choose != "uniform" and per_task is None:
         raise ValueError(f'choose="{choose}" draws per_task examples: give per_task= a number')
     if choose == "uncertain" and shared:

@@ -28,6 +28,7 @@ from ogd.memory.gradients.explain import Explanation, explained
 from ogd.memory.gradients.gather import CHUNK_MOST, check_dtype, check_model
 from ogd.memory.gradients.remembering import seeded
 from ogd.memory.inputs.examples import Drawn
+from ogd.memory.inputs.merging import Merged
 from ogd.memory.inputs.outputs import Logits, Outputs
 from ogd.memory.inputs.uncertain import Uncertain
 from ogd.memory.keeping import Keeping
@@ -178,6 +179,7 @@ class Memory(Keeping):
         *,
         per_task: int | EllipsisType | None = ...,
         choose: Choice = "uniform",
+        merge: int = 1,
         classes: Sequence[int] | None = None,
         logits: Logits | None = None,
         generator: Generator | None = None,
@@ -195,13 +197,15 @@ class Memory(Keeping):
             choose: how they are drawn. "uniform": every example is equally likely. "balanced": equal numbers of each
                 label as far as possible; this reads all of the data. "uncertain": the less certain the model is of an
                 example, the more likely it is drawn; this computes the outputs of 20 times as many examples.
+            merge: draw so many times as many examples, and remember the means of groups that are alike and have the
+                same label: each then stands for about so many. For inputs of floating point, and in one process.
             classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
                 and for "true" the labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
             generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
         """
         count = self.per_task if isinstance(per_task, EllipsisType) else per_task
-        check_draw(count, choose, self._shared)
+        check_draw(count, choose, merge, self._shared)
         check_task(classes, logits, generator)
         check_whole_parameters(self.model)
         self._account()
@@ -209,12 +213,15 @@ class Memory(Keeping):
         check_model(self.model, params)
         self._settle_and_look()
         chosen = self._chosen(logits, classes)
-        draw = (count, generator or seeded(len(self), self._shared), self.chunk_size or CHUNK_MOST)
+        drawn = None if count is None else count * merge
+        how = (generator or seeded(len(self), self._shared), self.chunk_size or CHUNK_MOST)
         labelled = self.outputs == "true" and self.keep == "gradients"
-        if choose == "uncertain" and count is not None:
-            examples: Drawn = Uncertain(chosen, data, count, *draw[1:], labelled)
+        if choose == "uncertain" and drawn is not None:
+            examples: Drawn = Uncertain(chosen, data, drawn, *how, labelled)
         else:
-            examples = Drawn(data, *draw, choose == "balanced", labelled)
+            examples = Drawn(data, drawn, *how, choose == "balanced", labelled)
+        if merge > 1 and count is not None:
+            examples = Merged(examples, count)
         with self.statistics.noting() as called:
             self._keep(chosen, params, examples)
         if self._shared:

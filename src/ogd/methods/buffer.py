@@ -37,10 +37,17 @@ class Buffer:
     """
 
     def __init__(
-        self, per_task: int, batch: int, *, in_total: int = 0, outputs: bool = False, choose: str = "uniform"
+        self,
+        per_task: int,
+        batch: int,
+        *,
+        in_total: int = 0,
+        outputs: bool = False,
+        choose: str = "uniform",
+        merge: int = 1,
     ) -> None:
         self.per_task, self.in_total, self.batch, self.outputs = per_task, in_total, batch, outputs
-        self.choose = choose
+        self.choose, self.merge = choose, merge
         self.stored: Stored | None = None
         self.counts: list[int] = []  # examples of each task
         self.tasks, self.began, self.seed = 0, 0, 0
@@ -54,7 +61,7 @@ class Buffer:
     def add(self, finished: Finished) -> None:
         """Store examples of a finished task, each with its own task's head, and the present logits where wanted."""
         shares = shared_out(self.per_task, self.in_total, finished.number)
-        kept = finished.draw(shares[-1], self.choose)
+        kept = finished.draw(shares[-1], self.choose, self.merge)
         head = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
         z = finished.model.passing(kept.x)[1] if self.outputs else None
         new = Stored(kept.x, kept.target, head.expand_as(kept.target), z)

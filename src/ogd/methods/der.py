@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.catalogue.methods import ALPHA, CHOOSE, IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
+from ogd.catalogue.methods import ALPHA, CHOOSE, IN_TOTAL, MERGE, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
 from ogd.methods.buffer import Stored
 from ogd.methods.er import ER
 from ogd.methods.per_run import of_stack, per_run
@@ -41,8 +41,9 @@ class DER(ER):
         replay_every: int = REPLAY_EVERY.default,
         in_total: int = IN_TOTAL.default,
         choose: str = CHOOSE.default,
+        merge: int = MERGE.default,
     ) -> None:
-        super().__init__(per_task, replay_batch, replay_every, in_total, choose)
+        super().__init__(per_task, replay_batch, replay_every, in_total, choose, merge)
         self.alpha = per_run(ALPHA, alpha)
 
     def __repr__(self) -> str:

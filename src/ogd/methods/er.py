@@ -11,7 +11,7 @@ k-th step and its part of the loss counts k times, so that on average it weighs 
 from torch import Tensor
 
 from ogd import catalogue
-from ogd.catalogue.methods import CHOOSE, IN_TOTAL, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
+from ogd.catalogue.methods import CHOOSE, IN_TOTAL, MERGE, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
 from ogd.methods.buffer import Buffer, Stored
 from ogd.methods.finished import Finished
 from ogd.methods.method import Method
@@ -38,15 +38,18 @@ class ER(Method):
         replay_every: int = REPLAY_EVERY.default,
         in_total: int = IN_TOTAL.default,
         choose: str = CHOOSE.default,
+        merge: int = MERGE.default,
     ) -> None:
         given = {"per_task": per_task, "replay_batch": replay_batch, "replay_every": replay_every}
-        catalogue.check_options("er", **given, in_total=in_total, choose=choose)
+        catalogue.check_options("er", **given, in_total=in_total, choose=choose, merge=merge)
         self.per_task, self.replay_batch = per_task, replay_batch
-        self.replay_every, self.in_total, self.choose = replay_every, in_total, choose
+        self.replay_every, self.in_total, self.choose, self.merge = replay_every, in_total, choose, merge
 
     def begin(self, model: Stack, seed: int) -> None:
         kept, drawn = self.per_task, self.replay_batch
-        self.buffer = Buffer(kept, drawn, in_total=self.in_total, outputs=self.outputs, choose=self.choose)
+        self.buffer = Buffer(
+            kept, drawn, in_total=self.in_total, outputs=self.outputs, choose=self.choose, merge=self.merge
+        )
 
     def end_task(self, finished: Finished) -> None:
         self.buffer.add(finished)

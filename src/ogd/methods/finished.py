@@ -7,6 +7,7 @@ import torch
 from ogd import seeds
 from ogd.benchmarks import Task
 from ogd.benchmarks.batch import Batch, examples
+from ogd.memory.inputs.merging import merged
 from ogd.memory.inputs.uncertain import AMONG
 from ogd.methods.choosing import chosen_rows
 from ogd.models.stack import Stack
@@ -23,11 +24,14 @@ class Finished:
     outputs: int  # logits of the benchmark
     seed: int
 
-    def draw(self, n: int, choose: str = "uniform") -> Batch:
+    def draw(self, n: int, choose: str = "uniform", merge: int = 1) -> Batch:
         """Return n training examples of the task per run, the same ones for every method that chooses alike.
 
-        Those that are not drawn uniformly are chosen among many that are: `ogd.methods.choosing`.
+        Those that are not drawn uniformly are chosen among many that are: `ogd.methods.choosing`. With `merge` they are
+        the means of groups of `merge` times as many: `ogd.memory.inputs.merging`.
         """
+        if merge > 1:
+            return self._merged(self.draw(n * merge, choose), n)
         runs, columns = self.model.runs, self.task.columns(self.model.runs)
         among = n if choose == "uniform" else n * AMONG
         index = seeds.draw(self.seed, runs, f"memory/{self.number}", len(self.task.train), among)
@@ -40,3 +44,11 @@ class Finished:
         y = self.task.train.y[index]
         rows = [chosen_rows(choose, z[r], y[r], n, draws[r]) for r in range(len(runs))]
         return examples(self.task, index.gather(1, torch.stack(rows)), columns, self.outputs)
+
+    def _merged(self, batch: Batch, n: int) -> Batch:
+        kept = []
+        for r, run in enumerate(self.model.runs):
+            generator = seeds.generator(self.seed, run, f"merge/{self.number}")
+            kept.append(merged((batch.x[r], batch.target[r].argmax(-1)), n, generator))
+        x, y = (torch.stack(parts) for parts in zip(*kept, strict=True))
+        return Batch(x, torch.eye(self.outputs)[y], batch.head)

@@ -1,13 +1,17 @@
 """Differentiating a model leaves it as it was: modes, buffers and random state are put back."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 from torch.jit import ScriptModule
 from torch.nn.parallel import DistributedDataParallel
+
+from ogd.memory.model.walking import modules_of
+
+_NOTHING = nullcontext()
 
 
 @contextmanager
@@ -23,15 +27,13 @@ def calm(model: nn.Module) -> Iterator[None]:
 
     Rehearsal enters it every few steps, so it does no more than is needed.
     """
-    modules = list(model.modules())
+    modules = modules_of(model)
     owns = [vars(module) for module in modules]
     kinds = set(map(type, modules))
     plain = all(map(_only_sets_a_flag, kinds)) and not any("train" in own or "eval" in own for own in owns)
     modes = [module.training for module in modules]
     draws = torch.default_generator.get_state()
-    with ExitStack() as stack:
-        for context in _needed(modules, kinds):
-            stack.enter_context(context)
+    with entered(_needed(modules, kinds)):
         try:
             if plain:
                 for own in owns:
@@ -46,6 +48,16 @@ def calm(model: nn.Module) -> Iterator[None]:
             else:
                 _put_back(modules, modes)
             torch.default_generator.set_state(draws)
+
+
+def entered(contexts: Sequence[AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
+    """All of them as one; mostly there are none, and an ExitStack would cost more than the rest."""
+    if not contexts:
+        return _NOTHING
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        return stack.pop_all()
 
 
 def _only_sets_a_flag(kind: type[nn.Module]) -> bool:
@@ -65,7 +77,7 @@ def _put_back(modules: Sequence[nn.Module], modes: Sequence[bool]) -> None:
 
 def _needed(modules: Sequence[nn.Module], kinds: set[type[nn.Module]]) -> list[AbstractContextManager[Any]]:
     """What it takes here to have gradients, no autocast, and no other ranks."""
-    params = [p for module in modules for p in module._parameters.values() if p is not None]
+    params = [p for module in modules if module._parameters for p in module._parameters.values() if p is not None]
     found: list[AbstractContextManager[Any]] = []
     if torch.is_inference_mode_enabled():
         found.append(torch.inference_mode(False))

@@ -106,12 +106,12 @@ class Drawn:
             kept = trimmed(kept, count)
         chunk: list[Chunk] = []
         for _, _, example in kept:
-            if chunk and (len(chunk) == self.chunk_size or _shapes(chunk[0]) != _shapes(example)):
-                yield _stack(chunk)
+            if chunk and (len(chunk) == self.chunk_size or shapes(chunk[0]) != shapes(example)):
+                yield stacked(chunk)
                 chunk = []
             chunk.append(example)
         if chunk:
-            yield _stack(chunk)
+            yield stacked(chunk)
 
 
 def _is_batch(data: object) -> bool:
@@ -164,11 +164,13 @@ def _covers_dataset(loader: DataLoader[Any]) -> bool:
     return whole and not own_batches and not isinstance(loader.dataset, IterableDataset)
 
 
-def _shapes(example: Chunk) -> list[Any]:
+def shapes(example: Chunk) -> list[Any]:
+    """The shapes of a batch's tensors."""
     return [t.shape for t in pytree.tree_leaves(example) if isinstance(t, Tensor)]
 
 
-def _stack(examples: list[Chunk]) -> Chunk:
+def stacked(examples: list[Chunk]) -> Chunk:
+    """Several batches as one."""
     leaves = [pytree.tree_flatten(e)[0] for e in examples]
     spec = pytree.tree_flatten(examples[0])[1]
     merged = [torch.cat(ts) if isinstance(ts[0], Tensor) else ts[0] for ts in zip(*leaves, strict=True)]

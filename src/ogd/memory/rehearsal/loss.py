@@ -39,7 +39,7 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
         return weight * distance
     counts = batch.counts(z.shape[-1])
     shown = z if counts is None else z.masked_fill(~counts, -torch.inf)
-    return _entropies(shown, batch.y.long()) + weight * distance
+    return torch.add(_entropies(shown, batch.y.long()), distance, alpha=weight)  # one operation, not two
 
 
 def comparable(z: Tensor, remembered: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from ogd.memory.gradients.preserving import calm, preserving
 from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each
 from ogd.memory.inputs.outputs import scores
 from ogd.memory.memory import Memory
+from ogd.memory.model.walking import parameters_of
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
@@ -27,6 +28,8 @@ from ogd.memory.ranks.collective import summed
 from ogd.memory.rehearsal.ahead import Ahead, drawn
 from ogd.memory.rehearsal.examples import Batch, Examples
 from ogd.memory.rehearsal.loss import comparable, remembered_loss
+
+_CPU = torch.device("cpu")
 
 
 class Rehearsing(Memory):
@@ -138,7 +141,7 @@ class Rehearsing(Memory):
 
     @property
     def _device(self) -> torch.device:
-        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        return next((p.device for p in parameters_of(self.model)), _CPU)
 
     def _here(self) -> Examples:
         """The examples, which follow the model to its device."""

@@ -1,0 +1,219 @@
+"""Means of examples that are alike, kept in place of single ones: in the laboratory and in a memory."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from ogd import Memory, benchmarks
+from ogd.memory.inputs.merging import groups, in_proportion, k_means, means, merged
+from ogd.methods import DER, ER
+from ogd.methods.finished import Finished
+from ogd.models import StackedMLP
+
+
+def seeded(n: int = 0) -> Generator:
+    return Generator().manual_seed(n)
+
+
+def kept(memory: Memory) -> tuple[Tensor, Tensor | None, Tensor]:
+    batch = next(iter(memory.examples.batches(torch.arange(len(memory)))))  # type: ignore[attr-defined]
+    return batch.x, batch.y, batch.z
+
+
+def blobs(each: int = 20) -> tuple[Tensor, Tensor]:
+    """Four far-apart clouds, two of each label."""
+    centres = torch.tensor([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0], [50.0, 50.0]])
+    x = centres.repeat_interleave(each, 0) + torch.randn(4 * each, 2, generator=seeded())
+    return x, torch.arange(4).repeat_interleave(each) // 2
+
+
+def test_means_are_those_of_a_loop() -> None:
+    t, group = torch.randn(30, 4, 3, dtype=torch.float64), torch.arange(30) % 7 - 1
+    slow = torch.stack([torch.stack([t[i] for i in range(30) if group[i] == g]).mean(0) for g in range(6)])
+    assert torch.allclose(means(t, group), slow, atol=1e-15)
+
+
+def test_far_apart_clouds_are_found() -> None:
+    x, y = blobs()
+    found, labels = merged((x, y), 4, seeded())
+    slow = {(round(float(p[0]), 3), round(float(p[1]), 3)) for p in x.view(4, 20, 2).mean(1)}
+    assert {(round(float(p[0]), 3), round(float(p[1]), 3)) for p in found} == slow
+    assert labels.tolist() == [int(p[1] > 25) for p in found]
+
+
+@pytest.mark.parametrize("k", [1, 2, 7, 30])
+def test_every_point_ends_with_its_nearest_mean(k: int) -> None:
+    x = torch.randn(30, 3, dtype=torch.float64, generator=seeded())
+    group = k_means(x, k, seeded())
+    assert group.bincount(minlength=k).min() >= 1
+    assert len(group.unique()) == k
+    spread = float((x - means(x, group)[group]).square().sum())
+    drawn = torch.cdist(x, x[torch.randperm(30, generator=seeded())[:k]]).argmin(1)
+    if k in (2, 7):  # better than the draw it began with
+        assert spread < float((x - means(x, drawn)[drawn]).square().sum())
+    assert k < 30 or spread == 0
+
+
+def test_equal_points_leave_no_group_empty() -> None:
+    group = k_means(torch.ones(9, 2), 5, seeded())
+    assert sorted(group.unique().tolist()) == list(range(5))
+
+
+def test_groups_have_one_label_and_shares_in_proportion() -> None:
+    x, y = torch.randn(120, 3), torch.tensor([3] * 90 + [7] * 29 + [9])
+    group = groups(x, y, 13, seeded())
+    labels = [set(y[group == g].tolist()) for g in range(13)]
+    assert all(len(own) == 1 for own in labels)
+    assert [sum(own == {label} for own in labels) for label in (3, 7, 9)] == [9, 3, 1]
+
+
+def test_fewer_groups_than_labels_leave_the_rarest_out() -> None:
+    x, y = merged((torch.randn(9, 2), torch.tensor([0, 1, 1, 1, 2, 2, 2, 2, 2])), 2, seeded())
+    assert sorted(y.tolist()) == [1, 2]
+    assert x.shape == (2, 2)
+
+
+def test_shares_are_never_more_than_there_are() -> None:
+    assert in_proportion([1, 1, 8], 9) == [1, 1, 7]
+    assert in_proportion([2, 0, 3], 99) == [2, 0, 3]
+    assert in_proportion([], 5) == []
+
+
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+@pytest.mark.parametrize("choose", ["uniform", "balanced", "uncertain"])
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_memory_keeps_so_many_means(keep: str, choose: str, loader: bool) -> None:
+    x, y = blobs()
+    data = DataLoader(TensorDataset(x, y), 16) if loader else (x, y)
+    memory = Memory(nn.Linear(2, 2), per_task=4, keep=keep)  # type: ignore[arg-type]
+    memory.remember(data, choose=choose, merge=20, generator=seeded())  # type: ignore[arg-type]
+    assert memory.tasks == (4,)
+    if keep == "examples":
+        found = kept(memory)[0]
+        assert len(torch.cdist(found, x.view(4, 20, 2).mean(1)).argmin(1).unique()) == 4
+        assert float(torch.cdist(found, x.view(4, 20, 2).mean(1)).min(1).values.max()) < 0.02  # kept in float16
+
+
+def test_outputs_are_those_of_the_means_as_they_are_kept() -> None:
+    x, y = torch.rand(200, 6), torch.arange(200) % 3
+    model = nn.Linear(6, 3)
+    memory = Memory(model, per_task=10, keep="examples")
+    memory.remember((x, y), merge=5)
+    stored, _, z = kept(memory)
+    assert torch.equal(z, model(stored).detach())
+
+
+def test_means_of_images_take_the_bytes_of_images() -> None:
+    x, y = torch.randint(256, (100, 3, 8, 8)) / 255, torch.arange(100) % 2
+    x = (x - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    sizes = []
+    for merge in (1, 4):
+        memory = Memory(model, per_task=10, keep="examples")
+        memory.remember((x, y), merge=merge)
+        sizes.append(memory.nbytes)
+    assert sizes[1] <= sizes[0]
+    exact = merged((x.double(), y), 10, seeded())[0]
+    group = groups(x.flatten(1), y, 10, seeded())
+    assert float((exact - means(x.double(), group)).abs().max()) <= 0.5 / 255 / 0.2 + 1e-6
+
+
+def test_inputs_of_several_tensors_without_labels() -> None:
+    class Sum(nn.Linear):
+        def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
+            return super().forward(pair[0] + pair[1])
+
+    memory = Memory(Sum(3, 2), per_task=6, keep="examples")
+    memory.remember(((torch.randn(60, 3), torch.randn(60, 3)), None), merge=4)
+    assert memory.tasks == (6,)
+
+
+def test_targets_of_a_regression_are_averaged() -> None:
+    x = torch.arange(8.0)[:, None]
+    found, y = merged((x, 10 * x), 2, seeded())
+    assert torch.allclose(y, 10 * found)
+
+
+def test_less_data_than_asked_for_is_all_kept() -> None:
+    memory = Memory(nn.Linear(3, 2), per_task=50, keep="examples")
+    memory.remember((torch.randn(20, 3), torch.arange(20) % 2), merge=5)
+    assert memory.tasks == (20,)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m, x, y: m.remember((x, y), merge=0), "merge must be a whole number, 1 or more, not 0"),
+        (lambda m, x, y: m.remember((x, y), merge=2.5), "merge must be a whole number"),
+        (lambda m, x, y: m.remember((x, y), merge=3, per_task=None), "merge=3 makes per_task examples"),
+        (lambda m, x, y: m.remember((x.long(), y), merge=3), "merge= keeps means of inputs.* int64"),
+        (lambda m, x, y: m.remember((x, y[:, None].expand(-1, 2)), merge=3), "merge= needs one label"),
+    ],
+)
+def test_errors_say_what_would_be_right(call: Callable[..., None], words: str) -> None:
+    x, y = torch.randn(40, 3), torch.arange(40) % 2
+    memory = Memory(nn.Linear(3, 2), per_task=5, keep="examples")
+    with pytest.raises(ValueError, match=words):
+        call(memory, x, y)
+    assert len(memory) == 0
+
+
+def test_batches_of_several_shapes_are_refused() -> None:
+    class Mean(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.mean(1))
+
+    ragged = [(torch.randn(4, n, 3), torch.arange(4) % 2) for n in (5, 6)]
+    memory = Memory(Mean(3, 2), per_task=2, keep="examples")
+    with pytest.raises(ValueError, match="examples of one shape"):
+        memory.remember(DataLoader(ragged, batch_size=None), merge=4)  # type: ignore[arg-type]
+
+
+def test_the_same_seed_keeps_the_same_means() -> None:
+    x, y, model = torch.randn(300, 4), torch.arange(300) % 3, nn.Linear(4, 3)
+    found = []
+    for _ in range(2):
+        memory = Memory(model, per_task=20, keep="examples")
+        memory.remember((x, y), choose="uncertain", merge=5, generator=seeded(5))
+        found.append(kept(memory)[0])
+    assert torch.equal(*found)
+
+
+@pytest.fixture
+def benchmark() -> benchmarks.Benchmark:
+    x, y = torch.rand(500, 6, generator=seeded()), torch.arange(500) % 4
+    return benchmarks.from_datasets([((x, y), (x, y))] * 2)
+
+
+def finished(model: StackedMLP, benchmark: benchmarks.Benchmark) -> Finished:
+    return Finished(benchmark.tasks[0], model, 1, 10, benchmark.outputs, seed=0)
+
+
+def test_a_run_of_the_laboratory_keeps_the_same_whoever_trains_beside_it(benchmark: benchmarks.Benchmark) -> None:
+    both, alone = (StackedMLP([6, 8, 4], runs=runs, seed=0) for runs in ([3, 5], [5]))
+    batch = finished(both, benchmark).draw(12, "uncertain", 5)
+    assert torch.equal(batch.x[1:], finished(alone, benchmark).draw(12, "uncertain", 5).x)
+    assert batch.target.sum(-1).unique().tolist() == [1.0]
+
+
+def test_the_laboratory_keeps_what_a_memory_would(benchmark: benchmarks.Benchmark) -> None:
+    task = finished(StackedMLP([6, 8, 4], runs=[0], seed=0), benchmark)
+    drawn = task.draw(60)
+    batch = task.draw(12, "uniform", 5)
+    spread = torch.cdist(drawn.x[0], batch.x[0]).min(1).values.square().mean()
+    assert float(spread) < 0.5 * float((drawn.x[0] - drawn.x[0].mean(0)).square().sum(1).mean())
+    same = {tuple(row) for row in batch.target[0].tolist()}
+    assert same == {tuple(row) for row in torch.eye(4).tolist()}
+
+
+@pytest.mark.parametrize("method", [ER, DER])
+def test_methods_keep_means(method: type[ER], benchmark: benchmarks.Benchmark) -> None:
+    model, made = StackedMLP([6, 8, 4], runs=[0], seed=0), method(per_task=10, merge=5)
+    made.begin(model, 0)
+    made.end_task(finished(model, benchmark))
+    assert made.buffer.stored is not None
+    assert torch.equal(made.buffer.stored.x, finished(model, benchmark).draw(10, "uniform", 5).x)
+    assert not torch.equal(made.buffer.stored.x, finished(model, benchmark).draw(10).x)
