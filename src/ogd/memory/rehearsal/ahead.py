@@ -14,9 +14,10 @@ AHEAD = 16  # batches at a time,
 MOST = 2**20  # bytes of them: they have to stay in the cache until they are used
 
 
-def drawn(seed: int, number: int, n: int, size: int) -> Tensor:
-    """Which of n examples are in a batch."""
-    return torch.randperm(n, generator=Generator().manual_seed((seed + number) % 2**63))[:size]
+def drawn(seed: int, number: int, n: int, size: int, generator: Generator | None = None) -> Tensor:
+    """Which of n examples are in a batch; a generator may be given to be seeded and used."""
+    generator = Generator() if generator is None else generator
+    return torch.randperm(n, generator=generator.manual_seed((seed + number) % 2**63))[:size]
 
 
 class Ahead:
@@ -41,6 +42,7 @@ def _unpacked(examples: Examples, seed: int, number: int, size: int) -> list[Bat
     (lot,) = examples.lots
     each = size * (lot.z[0].nbytes + sum(leaf.data[0].numel() * leaf.dtype.itemsize for leaf in lot.packed))
     numbers = range(number, number + max(min(AHEAD, MOST // max(each, 1)), 1))
-    rows = torch.cat([drawn(seed, j, lot.n, size) for j in numbers])
+    generator = Generator()
+    rows = torch.cat([drawn(seed, j, lot.n, size, generator) for j in numbers])
     (all_of_them,) = examples.batches(rows)
     return all_of_them.split(size)

@@ -44,13 +44,11 @@ class Batch:
     def split(self, size: int) -> "list[Batch]":
         """So many examples at a time. A model may change its inputs in place: each part has its own version counter."""
         tensors, structure = emptied(self.x)
-        found = []
-        for i in range(0, len(self), size):
-            own = slice(i, i + size)
-            x = filled(structure, [t[own].data for t in tensors])
-            y, task = (None if t is None else t[own] for t in (self.y, self.task))
-            found.append(replace(self, x=x, y=y, z=self.z[own], task=task))
-        return found
+        leaves = zip(*([part.data for part in t.split(size)] for t in tensors), strict=True)
+        zs = self.z.split(size)
+        ys, tasks = ([None] * len(zs) if t is None else t.split(size) for t in (self.y, self.task))
+        parts = zip(leaves, ys, zs, tasks, strict=True)
+        return [Batch(filled(structure, x), y, z, self.logits, task, self.classes) for x, y, z, task in parts]
 
     def counts(self, C: int) -> Tensor | None:
         """Which of C outputs are those of an example's task, (B, C); None for all."""
