@@ -8,6 +8,7 @@ from ogd.experiments.paper import EPOCHS, INIT
 
 # One setting for all benchmarks; `merge` is chosen on validation data (results/tuning/merged), α is the default.
 RECOMMENDED: Setting = {"choose": "uncertain", "merge": 5, "replay_batch": 20, "replay_every": 10, "alpha": 0.5}
+SINGLE: Setting = {**RECOMMENDED, "merge": 1}
 LOOK = Look("#117733", "*", (0, (4, 2)))  # of that row
 BENCHMARKS: dict[str, Setting] = {
     "Rotated": {"benchmark": "rotated", "tasks": 5},
@@ -32,6 +33,7 @@ LONG = EPOCHS  # per task, as in Figure 5
 COMPARED: dict[str, tuple[str, Setting]] = {
     "MTL": ("mtl", {}),
     "rehearsal, recommended": ("der", RECOMMENDED),
+    "rehearsal, not merged": ("der", SINGLE),
     "DER++": ("der", {}),
     "ER": ("er", {}),
     "A-GEM": ("agem", {}),
@@ -39,7 +41,11 @@ COMPARED: dict[str, tuple[str, Setting]] = {
     "OGD": ("ogd", {}),
     "SGD": ("sgd", {}),
 }
-LOOKS = {"rehearsal, recommended": LOOK, "OGD, renewed": Look("#CC6677", "P", (0, (1, 1)))}
+LOOKS = {
+    "rehearsal, recommended": LOOK,
+    "rehearsal, not merged": Look("#44AA99", "d", (0, (4, 2, 1, 2))),
+    "OGD, renewed": Look("#CC6677", "P", (0, (1, 1))),
+}
 
 
 def _rows(columns: Iterable[Setting], compared: dict[str, tuple[str, Setting]] = COMPARED) -> tuple[Row, ...]:
@@ -92,7 +98,7 @@ DISSIMILAR = Experiment(
     tuple(f"{angle}°" for angle in ANGLES),
     _rows(
         ({"benchmark": "rotated", "angles": (0, angle)} for angle in ANGLES),
-        _only("MTL", "rehearsal, recommended", "ER", "A-GEM")
+        _only("MTL", "rehearsal, recommended", "rehearsal, not merged", "ER", "A-GEM")
         | {"OGD, renewed": ("ogd", {"refresh": 500})}
         | _only("OGD", "SGD"),
     ),
