@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Generator, Tensor, nn
@@ -121,6 +122,34 @@ def test_means_of_images_take_the_bytes_of_images() -> None:
     assert float((exact - means(x.double(), group)).abs().max()) <= 0.5 / 255 / 0.2 + 1e-6
 
 
+def test_means_of_few_values_are_not_rounded() -> None:
+    x, y = torch.eye(20)[torch.randint(20, (400,))], torch.zeros(400).long()
+    found = merged((x, y), 8, seeded())[0]
+    assert torch.allclose(found.sum(1), torch.ones(8))
+    assert torch.equal(found, means(x, groups(x, y, 8, seeded())))
+
+
+def test_one_number_per_example_and_labels_as_a_column() -> None:
+    x, y = torch.tensor([0.0, 1.0, 8.0, 9.0]), torch.tensor([[0], [0], [1], [1]])
+    found, labels = merged(({"age": x, "more": x[:, None]}, y), 2, seeded())
+    assert sorted(found["age"].tolist()) == [0.5, 8.5]
+    assert labels.tolist() == [int(age > 4) for age in found["age"]]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6])
+def test_large_numbers_are_grouped_as_small_ones(offset: float) -> None:
+    x = torch.cat([torch.zeros(100, 30), torch.ones(100, 30)]).double() + torch.randn(200, 30).double() * 0.01 + offset
+    found = merged((x, None), 2, seeded())[0]
+    assert sorted((found - offset).mean(1).round().tolist()) == [0.0, 1.0]
+
+
+def test_small_whole_numbers_do_not_overflow() -> None:
+    memory = Memory(nn.Linear(3, 2), keep="examples")
+    memory.remember((torch.randn(900, 3), torch.arange(900) % 2), per_task=6, merge=np.uint8(50))
+    assert memory.tasks == (6,)
+    assert float(kept(memory)[0].norm(dim=1).max()) < 2  # means of fifty each, not of seven
+
+
 def test_inputs_of_several_tensors_without_labels() -> None:
     class Sum(nn.Linear):
         def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
@@ -149,8 +178,9 @@ def test_less_data_than_asked_for_is_all_kept() -> None:
         (lambda m, x, y: m.remember((x, y), merge=0), "merge must be a whole number, 1 or more, not 0"),
         (lambda m, x, y: m.remember((x, y), merge=2.5), "merge must be a whole number"),
         (lambda m, x, y: m.remember((x, y), merge=3, per_task=None), "merge=3 makes per_task examples"),
-        (lambda m, x, y: m.remember((x.long(), y), merge=3), "merge= keeps means of inputs.* int64"),
+        (lambda m, x, y: m.remember((x.long(), y), merge=3), "merge= keeps means of inputs, and some are int64"),
         (lambda m, x, y: m.remember((x, y[:, None].expand(-1, 2)), merge=3), "merge= needs one label"),
+        (lambda m, x, y: m.remember((x, {"a": y, "b": y}), merge=3), "merge= needs one label .* a dict"),
     ],
 )
 def test_errors_say_what_would_be_right(call: Callable[..., None], words: str) -> None:

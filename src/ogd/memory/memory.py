@@ -198,7 +198,8 @@ class Memory(Keeping):
                 label as far as possible; this reads all of the data. "uncertain": the less certain the model is of an
                 example, the more likely it is drawn; this computes the outputs of 20 times as many examples.
             merge: draw so many times as many examples, and remember the means of groups that are alike and have the
-                same label: each then stands for about so many. For inputs of floating point, and in one process.
+                same label: each then stands for about so many. For inputs of floating point, and in one process. Labels
+                that are not classes take no part in the grouping, and are averaged too.
             classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these,
                 and for "true" the labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
@@ -213,7 +214,7 @@ class Memory(Keeping):
         check_model(self.model, params)
         self._settle_and_look()
         chosen = self._chosen(logits, classes)
-        drawn = None if count is None else count * merge
+        drawn = None if count is None else int(count) * int(merge)
         how = (generator or seeded(len(self), self._shared), self.chunk_size or CHUNK_MOST)
         labelled = self.outputs == "true" and self.keep == "gradients"
         if choose == "uncertain" and drawn is not None:

@@ -27,7 +27,7 @@ def calm(model: nn.Module) -> Iterator[None]:
 
     Rehearsal enters it every few steps, so it does no more than is needed.
     """
-    modules = modules_of(model)
+    modules = list(modules_of(model))
     owns = [vars(module) for module in modules]
     kinds = set(map(type, modules))
     plain = all(map(_only_sets_a_flag, kinds)) and not any("train" in own or "eval" in own for own in owns)

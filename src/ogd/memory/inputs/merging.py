@@ -21,6 +21,7 @@ from ogd.memory.inputs.examples import Drawn, shapes, stacked
 from ogd.memory.rehearsal.packed import rounded
 
 ROUNDS = 10  # of k-means: the groups hardly change after that
+LARGE = 1000  # |mean|² over the mean of |x − mean|²
 
 
 class Merged(Drawn):
@@ -48,19 +49,27 @@ def merged(chunk: Chunk, n: int, generator: Generator) -> Chunk:
     """
     x, y = chunk
     tensors = [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor)]
-    if any(not t.is_floating_point() for t in tensors):
+    if strange := [t for t in tensors if not t.is_floating_point()]:
         raise ValueError(
-            f"merge= keeps means of inputs, and these are {described(x)}: whole numbers, such as tokens, have no mean; "
-            "use merge=1"
+            f"merge= keeps means of inputs, and some are {described(strange[0])}: give numbers of floating point, or "
+            "use merge=1 (tokens have no mean)"
         )
+    y = y.squeeze(1) if isinstance(y, Tensor) and y.ndim == 2 and are_labels(y[:, 0]) and y.shape[1] == 1 else y
     classes = y if are_labels(y) else None
-    if isinstance(y, Tensor) and classes is None and not y.is_floating_point():
+    if not (y is None or classes is not None or (isinstance(y, Tensor) and y.is_floating_point())):
         raise ValueError(f"merge= needs one label for each example, not {described(y)}; use merge=1")
-    points = torch.cat([t.flatten(1).float() for t in tensors], 1)
+    points = torch.cat([_near_zero(t.reshape(len(t), -1)).float() for t in tensors], 1)
     group = groups(points, classes, min(n, len(points)), generator)
     first = torch.stack([(group == g).nonzero()[0, 0] for g in range(int(group.max()) + 1)])
-    y = y[first] if classes is not None else means(y, group) if isinstance(y, Tensor) else y
+    y = y[first] if classes is not None else None if y is None else means(y, group)
     return pytree.tree_map(lambda t: rounded(means(t, group), t) if isinstance(t, Tensor) else t, x), y
+
+
+def _near_zero(t: Tensor) -> Tensor:
+    """Numbers that are large beside their spread, such as years, less their mean: distances in float32 need it."""
+    mean = t.mean(0)
+    spread = (t - mean).square().sum(1).mean()
+    return t - mean if bool(mean.square().sum() > LARGE * spread) else t
 
 
 def means(t: Tensor, group: Tensor) -> Tensor:
@@ -84,8 +93,9 @@ def groups(points: Tensor, labels: Tensor | None, n: int, generator: Generator) 
     """
     classes, of = (labels if labels is not None else torch.zeros(len(points))).unique(return_inverse=True)
     shares = in_proportion(of.bincount(minlength=len(classes)).tolist(), n)
-    work = sum(size * share for size, share in zip(of.bincount().tolist(), shares, strict=True)) * points.shape[1]
-    announce(f"merging {len(points):,} examples into {n:,}", ROUNDS * work / 1e9, points.nbytes)
+    pairs = [size * share for size, share in zip(of.bincount().tolist(), shares, strict=True)]
+    work, distances = ROUNDS * sum(pairs) * points.shape[1], 4 * max(pairs)
+    announce(f"merging {len(points):,} examples into {n:,}", work / 1e9, points.nbytes + distances)
     found = torch.full((len(points),), -1)
     number, start = torch.randperm(n, generator=generator), 0
     for label, share in enumerate(shares):

@@ -38,7 +38,7 @@ def plain_names(model: nn.Module) -> dict[str, str]:
             parent, _, leaf = name.rpartition(".")
             plain[name] = plain[parent] if _wraps(modules[parent], leaf) else _joined(plain[parent], leaf)
     for name, module in modules.items():
-        for leaf in (*module._parameters, *module._buffers):
+        for leaf in (*module._parameters.keys(), *module._buffers.keys()):  # scripted modules have only keys()
             plain[_joined(name, leaf)] = _joined(plain[name], leaf)
     return plain
 

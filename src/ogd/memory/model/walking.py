@@ -8,28 +8,37 @@ from collections.abc import Iterator
 from torch import Tensor, nn
 
 
-def modules_of(model: nn.Module) -> list[nn.Module]:
-    """Every module once, level by level, as a list; `model.modules()` goes branch by branch.
+def modules_of(model: nn.Module) -> Iterator[nn.Module]:
+    """`model.modules()`, in the same order: parents first, each once.
 
     Examples:
         >>> relu = nn.ReLU()
         >>> [type(module).__name__ for module in modules_of(nn.Sequential(relu, nn.Linear(1, 1), relu))]
         ['Sequential', 'ReLU', 'Linear']
     """
-    found, seen = [model], {id(model)}
-    for module in found:  # which grows on the way
-        for child in module._modules.values():
-            if child is not None and id(child) not in seen:
-                seen.add(id(child))
-                found.append(child)
-    return found
+    if type(model).modules is not nn.Module.modules:
+        yield from model.modules()
+        return
+    waiting, seen = [model], set()
+    while waiting:
+        module = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield module
+        if type(module).named_modules is not nn.Module.named_modules:  # it says itself what is in it
+            inside = [child for _, child in module.named_modules() if child is not module]
+        else:
+            inside = [child for child in module._modules.values() if child is not None]
+        waiting.extend(reversed(inside))
 
 
 def parameters_of(model: nn.Module) -> Iterator[Tensor]:
-    """The parameters in the order of `model.parameters()`; shared ones come again. For those who want the first."""
-    for p in model._parameters.values():
-        if p is not None:
-            yield p
-    for child in model._modules.values():
-        if child is not None:
-            yield from parameters_of(child)
+    """`model.parameters()`, in the same order, but shared ones come again: for those who want the first."""
+    if type(model).parameters is not nn.Module.parameters:
+        yield from model.parameters()
+        return
+    for module in modules_of(model):
+        for p in module._parameters.values():
+            if p is not None:
+                yield p

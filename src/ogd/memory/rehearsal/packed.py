@@ -13,6 +13,7 @@ from torch import Tensor
 
 COLOURS = 256
 LOST = 1e-3  # of a feature's standard deviation
+CLOSE = 1 / 50  # of the range of all values: the distance between two neighbours
 _WHOLE = (torch.uint8, torch.int16, torch.int32)
 _SMALLER = (torch.int64, torch.int32, torch.int16)  # may be kept in one of these
 
@@ -86,9 +87,10 @@ def joined(parts: Sequence[Packed]) -> Packed:
 
 
 def rounded(t: Tensor, like: Tensor) -> Tensor:
-    """t with each number replaced by the nearest one in `like`, if that has at most 256 values; else t itself.
+    """t with each number replaced by the nearest in `like`, if those are at most 256, close together; else t itself.
 
-    So the mean of some images takes no more bytes than one of them.
+    So the mean of some images takes no more bytes than one of them, and no number moves by more than a hundredth of
+    their range.
 
     Examples:
         >>> image = torch.randint(256, (10, 64)) / 255
@@ -96,7 +98,7 @@ def rounded(t: Tensor, like: Tensor) -> Tensor:
         torch.uint8
     """
     palette = _palette(like) if t.dtype in (torch.float32, torch.float64) else None
-    if palette is None:
+    if palette is None or bool((palette.diff().amax(-1) > CLOSE * (palette[..., -1] - palette[..., 0])).any()):
         return t
     middle = (palette[..., 1:] + palette[..., :-1]) / 2
     return _values(palette, _codes(middle, t))

@@ -1,0 +1,81 @@
+"""Modules and parameters as PyTorch's own iterators give them."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from ogd.memory.gradients.preserving import calm
+from ogd.memory.model.walking import modules_of, parameters_of
+
+
+class Box(nn.Module):
+    def __init__(self, *inside: nn.Module | None) -> None:
+        super().__init__()
+        for i, module in enumerate(inside):
+            self.register_module(str(i), module)
+
+
+class Hiding(nn.Module):
+    """Gives a module in modules() that is not among its children."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 4)
+        object.__setattr__(self, "hidden", nn.Dropout())
+
+    def modules(self) -> Iterator[nn.Module]:
+        yield from super().modules()
+        yield self.hidden  # type: ignore[misc]
+
+
+class Naming(Hiding):
+    modules = nn.Module.modules
+
+    def named_modules(self, *args, **kwargs):  # type: ignore[no-untyped-def]
+        yield from super().named_modules(*args, **kwargs)
+        yield "hidden", self.hidden
+
+
+shared = nn.Linear(2, 2)
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "alone": lambda: nn.Linear(2, 1),
+    "nothing": nn.Identity,
+    "none": lambda: Box(None, nn.ReLU(), None),
+    "shared": lambda: Box(Box(Box(shared), nn.ReLU()), shared, Box(shared)),
+    "transformer": lambda: nn.TransformerEncoderLayer(8, 2, 8),
+    "lstm": lambda: nn.Sequential(nn.LSTM(3, 3), nn.ModuleDict({"a": nn.ParameterList([torch.ones(1)])})),
+    "scripted": lambda: Box(torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))),
+    "hiding": Hiding,
+    "naming": lambda: Box(nn.ReLU(), Naming(), nn.Tanh()),
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("name", MODELS)
+def test_as_pytorch_gives_them(name: str) -> None:
+    model = MODELS[name]()
+    assert [id(module) for module in modules_of(model)] == [id(module) for module in model.modules()]
+    once = list(dict.fromkeys(id(p) for p in parameters_of(model)))
+    assert once == [id(p) for p in model.parameters()] or name == "scripted"  # which makes its tensors anew
+
+
+def test_a_shared_module_with_a_train_of_its_own_is_put_back() -> None:
+    class Noting(nn.Module):
+        side = False
+
+        def train(self, mode: bool = True) -> "Noting":
+            super().train(mode)
+            self.side = mode
+            return self
+
+    inner = Noting()
+    box = Box(inner)
+    root = Box(Box(box), inner)
+    root.train()
+    box.eval()
+    inner.train()
+    with calm(root):
+        assert not inner.training
+    assert (inner.training, inner.side, box.training) == (True, True, False)
