@@ -30,7 +30,7 @@ test: $(READY) ## format check, lint, types, import rules, tests, documents
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --strict --quiet --site-dir .venv/site
+	$(BIN)/mkdocs build --strict --site-dir .venv/site  # --quiet would hide the warnings that --strict counts
 	$(BIN)/pytest -n 2
 
 test-all: $(READY) ## make test, and what needs Ray, Lightning, Hugging Face or Avalanche

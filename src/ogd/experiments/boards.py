@@ -131,6 +131,7 @@ B = _board(
         "A-GEM": ("agem", [{"per_task": 200}]),
         "ER": ("er", [{"per_task": 200}]),
         "DER++": ("der", [{"per_task": 200, "alpha": 2.0}]),
+        "DER++, merged": ("der", [{"per_task": 200, "alpha": 2.0, "choose": "uncertain", "merge": 5}]),
         REHEARSAL: ("der", [{"per_task": 200, **AS_MEMORY}]),
         "GPM": ("gpm", [{"threshold_input": 0.95, "threshold": 0.99, "basis_examples": 300}]),
         "OGD": ("ogd", [{"per_task": 200, "every": 50}]),
@@ -150,7 +151,8 @@ B = _board(
     ),
     "784-100-100-10 without biases, SGD at 0.01, batches of 10, 5 epochs per task, 54,000 training images, "
     "standardised pixels: main_pmnist.py of github.com/sahagobinda/GPM. Our A-GEM, ER and DER++ store 200 examples per "
-    "task; how many the published A-GEM and ER stored, their source does not say. OGD projects every 50 steps.",
+    "task; how many the published A-GEM and ER stored, their source does not say. OGD projects every 50 steps. "
+    "Merged: what is stored are means of five examples each, drawn by uncertainty.",
 )
 
 
@@ -178,6 +180,7 @@ def _board_c(
             "ER": ("er", [{**one, "lr": 0.2} for one in replay]),
             "DER++": ("der", [{**one, "lr": 0.1, "alpha": a} for one, a in zip(replay, alpha, strict=True)]),
             REHEARSAL: ("der", [{"in_total": n, "lr": 0.1, **AS_MEMORY} for n in BUFFERS]),
+            f"{REHEARSAL}, merged": ("der", [{"in_total": n, "lr": 0.1, "merge": 5, **AS_MEMORY} for n in BUFFERS]),
             "GPM": ("gpm", [{"lr": 0.1}]),
             "OGD": ("ogd", [{"lr": 0.1, "per_task": min(n // 20, OGD_MOST), "every": 50} for n in BUFFERS]),
         },
@@ -185,7 +188,8 @@ def _board_c(
         "ER and α of DER++ are those of utils/best_args.py of github.com/aimagelab/mammoth; its β, the weight of "
         "replayed labels, is 1 here, and its learning rate 0.1 for every buffer, because runs diverge at 0.2. SGD, EWC "
         "and GPM store no examples, and OGD stores a twentieth of the buffer's "
-        f"size as gradients per task, at most {OGD_MOST}, and projects every 50 steps.",
+        f"size as gradients per task, at most {OGD_MOST}, and projects every 50 steps. Merged: what is stored are "
+        "means of five examples each.",
     )
 
 

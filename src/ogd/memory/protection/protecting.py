@@ -82,7 +82,9 @@ class Protecting:
                 need not agree to the last bit).
             by: None: by projection if gradients are stored, by rehearsal if examples are kept, which can be used
                 for both.
-            batch, alpha, labels: of rehearsal: examples per rehearsal, weight of the outputs, and whether labels count.
+            batch: of rehearsal: how many examples at a time.
+            alpha: of rehearsal: the weight of the outputs.
+            labels: of rehearsal: whether labels count.
             refresh: of projection with kept examples: their gradients are taken anew after so many steps.
 
         Returns the protection, a context manager that ends it; ignore it to protect until `unprotect`.
