@@ -60,15 +60,17 @@ RATIOS = [
 def measure() -> tuple[list[Ratio], list[str]]:
     """Measure every ratio; return them, and what was left out and why."""
     with one_thread(), Display("bench") as display:
+        names = {name for _, *pair, _ in RATIOS for name in pair}
+        large_turns = (LARGE_ROUNDS + 1) * len({name for _, *pair, _ in sizes.RATIOS for name in pair})
+        loops = library.loops()  # first: a user's loop is alone in its process
+        loop_turns = (LOOP_ROUNDS + 1) * LOOP_TURNS * len(loops)
+        display.start((ROUNDS + 1) * len(names) + loop_turns + large_turns * LARGE_TURN)
+        close = side_by_side(loops, LOOP_ROUNDS, lambda name: display.advance(1, name), LOOP_TURNS)
         elsewhere = peers.contestants()
         everybody = {**laboratory.contestants(), **library.contestants(), **elsewhere}
-        loops = library.loops()
-        large_turns = (LARGE_ROUNDS + 1) * len({name for _, *pair, _ in sizes.RATIOS for name in pair})
-        loop_turns = (LOOP_ROUNDS + 1) * LOOP_TURNS * len(loops)
-        display.start((ROUNDS + 1) * len(everybody) + loop_turns + large_turns * LARGE_TURN)
+        display.advance((ROUNDS + 1) * (len(names) - len(everybody)), "plain")  # Avalanche's turns, without it
         times = side_by_side(everybody, ROUNDS, lambda name: display.advance(1, name))
         ratios = [times.ratio(key, over, under, meaning) for key, over, under, meaning in RATIOS if over in everybody]
-        close = side_by_side(loops, LOOP_ROUNDS, lambda name: display.advance(1, name), LOOP_TURNS)
         ratios += [close.ratio(*ratio) for ratio in library.LOOP_RATIOS]
         ratios.append(library.bytes_ratio())
         large = side_by_side(sizes.contestants(), LARGE_ROUNDS, lambda name: display.advance(LARGE_TURN, name))

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ogd.memory.model.walking import modules_of
 
 _NOTHING = nullcontext()
+_WITH_CARE = (nn.RNNBase, DistributedDataParallel)
 
 
 @contextmanager
@@ -87,7 +88,7 @@ def _needed(modules: Sequence[nn.Module], kinds: set[type[nn.Module]]) -> list[A
     if cuda := [device for device in devices if device.type == "cuda"]:
         found.append(torch.random.fork_rng(cuda))
     found += uncast(devices)
-    if any(issubclass(kind, nn.RNNBase | DistributedDataParallel) for kind in kinds):
+    if any(issubclass(kind, _WITH_CARE) for kind in kinds):
         # cuDNN's recurrent layers cannot go backward in evaluation mode
         found += [torch.backends.cudnn.flags(enabled=False), _alone(modules)]
     return found

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ogd.memory.inputs.batches import described
 from ogd.memory.model.names import unwrapped
-from ogd.memory.model.walking import parameters_of
+from ogd.memory.model.walking import first_parameter
 
 _CASTABLE = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _ONE_BY_ONE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -64,7 +64,10 @@ def cast(x: Any, model: nn.Module) -> Any:
         >>> cast({"a": torch.ones(1), "b": torch.tensor([1])}, nn.Linear(1, 1).bfloat16())
         {'a': tensor([1.], dtype=torch.bfloat16), 'b': tensor([1])}
     """
-    dtype = next((p.dtype for p in parameters_of(model) if p.dtype in _CASTABLE), None)
+    first = first_parameter(model)
+    dtype = None if first is None else first.dtype
+    if dtype not in _CASTABLE:  # quantised weights may come first
+        dtype = next((p.dtype for p in model.parameters() if p.dtype in _CASTABLE), None)
     if dtype is None or (isinstance(x, Tensor) and x.dtype == dtype):
         return x
     return pytree.tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, x)

@@ -33,12 +33,13 @@ def modules_of(model: nn.Module) -> Iterator[nn.Module]:
         waiting.extend(reversed(inside))
 
 
-def parameters_of(model: nn.Module) -> Iterator[Tensor]:
-    """`model.parameters()`, in the same order, but shared ones come again: for those who want the first."""
-    if type(model).parameters is not nn.Module.parameters:
-        yield from model.parameters()
-        return
+def first_parameter(model: nn.Module) -> Tensor | None:
+    """The first of `model.parameters()`; None without any."""
+    kind = type(model)
+    if kind.parameters is not nn.Module.parameters or kind.named_parameters is not nn.Module.named_parameters:
+        return next(iter(model.parameters()), None)
     for module in modules_of(model):
         for p in module._parameters.values():
             if p is not None:
-                yield p
+                return p
+    return None

@@ -13,12 +13,23 @@ Hook = Callable[..., Any]
 STEP = Optimizer.profile_hook_step(lambda: None).__code__  # what PyTorch wraps `step` in: it runs the hooks
 
 
+def may_nest(optimizer: Optimizer) -> bool:
+    """Whether a step of the optimizer may call that of its base class, for which PyTorch runs the hooks again.
+
+    Examples:
+        >>> import torch
+        >>> may_nest(torch.optim.SGD([torch.zeros(1)]))
+        False
+    """
+    return sum("step" in vars(kind) for kind in type(optimizer).__mro__ if kind is not Optimizer) > 1
+
+
 class Hooked:
     """Optimizers under protection, until `unprotect`; as a context manager it ends with the block."""
 
     loss: float | None = None  # of the last rehearsal, where there is one
 
-    def __init__(self, optimizers: Sequence[Optimizer], before: Hook, after: Hook, ended: Callable[[Any], None]):
+    def __init__(self, optimizers: Sequence[Optimizer], before: Hook, after: Hook | None, ended: Callable[[Any], None]):
         # weak: the optimizers hold us by their hooks, and what is pending must outlive them
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._ended = ended
@@ -26,7 +37,9 @@ class Hooked:
         self._deeper: list[int] = []  # those of them whose step has called that of their base class
         self._handles = []
         for optimizer in optimizers:
-            self._handles += [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
+            self._handles.append(optimizer.register_step_pre_hook(before))
+            if after is not None:
+                self._handles.append(optimizer.register_step_post_hook(after))
             protected.add(optimizer)
 
     def _within_a_step(self, optimizer: Optimizer) -> bool:

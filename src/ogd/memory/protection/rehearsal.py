@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ogd.memory.protection.hooked import Hooked
+from ogd.memory.protection.hooked import Hooked, may_nest
 
 Loss = Callable[[int], tuple[Tensor, int] | None]
 Params = Sequence[Tensor]
@@ -47,7 +47,8 @@ class Rehearsal(Hooked):
         self.since = [0] * len(optimizers)
         self.since[: len(since)] = since
         self.stepped = False  # since the last task was remembered
-        super().__init__(optimizers, self._on_step, self._ended_step, ended)
+        self._nests = any(map(may_nest, optimizers))  # else nobody needs to know where a step ends
+        super().__init__(optimizers, self._on_step, self._ended_step if self._nests else None, ended)
 
     def __repr__(self) -> str:
         return f"Rehearsal({self.held}, every={self.every}, batch={self.batch})"
@@ -70,7 +71,8 @@ class Rehearsal(Hooked):
                 "rehearsal cannot run inside a backward pass, where this optimizer steps: step after it, or protect "
                 'by="projection"'
             )
-        self._inside.add(id(optimizer))
+        if self._nests:
+            self._inside.add(id(optimizer))
         self.stepped = True
         if not due:
             self.since[place] += 1

@@ -17,7 +17,7 @@ from ogd.memory.gradients.preserving import calm, preserving
 from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each
 from ogd.memory.inputs.outputs import scores
 from ogd.memory.memory import Memory
-from ogd.memory.model.walking import parameters_of
+from ogd.memory.model.walking import first_parameter
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
@@ -141,7 +141,8 @@ class Rehearsing(Memory):
 
     @property
     def _device(self) -> torch.device:
-        return next((p.device for p in parameters_of(self.model)), _CPU)
+        first = first_parameter(self.model)
+        return _CPU if first is None else first.device
 
     def _here(self) -> Examples:
         """The examples, which follow the model to its device."""
