@@ -92,8 +92,9 @@ def groups(points: Tensor, labels: Tensor | None, n: int, generator: Generator) 
     They are numbered by chance. With fewer groups than labels the rarest labels have none: −1.
     """
     classes, of = (labels if labels is not None else torch.zeros(len(points))).unique(return_inverse=True)
-    shares = in_proportion(of.bincount(minlength=len(classes)).tolist(), n)
-    pairs = [size * share for size, share in zip(of.bincount().tolist(), shares, strict=True)]
+    sizes: list[int] = of.bincount(minlength=len(classes)).tolist()
+    shares = in_proportion(sizes, n)
+    pairs = [size * share for size, share in zip(sizes, shares, strict=True)]
     work, distances = ROUNDS * sum(pairs) * points.shape[1], 4 * max(pairs)
     announce(f"merging {len(points):,} examples into {n:,}", work / 1e9, points.nbytes + distances)
     found = torch.full((len(points),), -1)

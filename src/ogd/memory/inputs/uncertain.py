@@ -16,6 +16,7 @@ from ogd.memory.gradients.preserving import preserving
 from ogd.memory.inputs.batches import Chunk, described, length, moved, take
 from ogd.memory.inputs.examples import Drawn
 from ogd.memory.inputs.outputs import Chosen
+from ogd.memory.model.walking import first_parameter
 
 AMONG = 20
 FLOOR = 0.01  # nats: what an example counts of which the model is sure
@@ -45,8 +46,8 @@ class Uncertain(Drawn):
                 yield take(chunk, own)
 
     def _entropies(self, chunk: Chunk) -> Tensor:
-        device = next((p.device for p in self.chosen.model.parameters()), torch.device("cpu"))
-        z = self.chosen.scores(moved(chunk[0], device))
+        first = first_parameter(self.chosen.model)
+        z = self.chosen.scores(moved(chunk[0], torch.device("cpu") if first is None else first.device))
         if z.ndim < 2 or z.shape[-1] < 2 or len(z) != length(chunk):
             raise ValueError(
                 f'choose="uncertain" needs the scores of two or more classes, and the model gives {described(z)}: '
