@@ -1,6 +1,7 @@
 """Small models, one for each way a gradient can reach a parameter, each with inputs that fit it."""
 
 import copy
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -122,6 +123,72 @@ class Odd(nn.Module):
         return self.head(h * self.scale)
 
 
+class Shared(nn.Module):
+    """A module that is registered under two names, one of them inside another module, and called three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, 5)
+        self.body = nn.Sequential(self.layer, nn.Tanh(), self.layer)
+        self.head = nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(self.layer(x).tanh()))
+
+
+class Renormed(nn.Module):
+    """An embedding whose forward pass renormalises its weight, and a cell whose forward pass keeps its state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(6, 5, max_norm=0.5)
+        self.cell = nn.GRU(5, 5, batch_first=True)
+        self.head = nn.Linear(5, 4)
+        self.states: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.last, _ = self.cell(self.embed(x))
+        self.states.append(self.last)
+        return self.head(self.last[:, -1])
+
+
+class Routed(nn.Module):
+    """Two experts, each of which sees some of the examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(3, 5), nn.Linear(3, 5)])
+        self.head = nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x.new_zeros(len(x), 5)
+        for side, expert in zip((x[:, 0] > 0, x[:, 0] <= 0), self.experts, strict=True):
+            rows = side.nonzero().flatten()
+            if len(rows):
+                out = out.index_copy(0, rows, expert(x[rows]))
+        return self.head(out.tanh())
+
+
+class Autocast(nn.Module):
+    """Computes in bfloat16 whatever its weights are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.conv = nn.LayerNorm(9), nn.Conv1d(3, 4, 3)
+        self.head = nn.Linear(7, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.head(self.conv(self.norm(x)).relu()).mean(1).float()
+
+
+def spectral() -> nn.Module:
+    """The old spectral norm, which computes its weight in a hook and keeps it as an attribute."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 5)), nn.Tanh(), nn.Linear(5, 4))
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(12, 10), nn.ReLU(), nn.Linear(10, 9), nn.ReLU(), nn.Linear(9, 4))
 
@@ -149,13 +216,20 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "lstm": (Recurrent, _normal(4, 3)),
     "tied": (Tied, _tokens(6, 4)),
     "odd": (Odd, _normal(6)),
+    "shared": (Shared, _normal(5)),
+    "routed": (Routed, _normal(3)),
+    "spectral": (spectral, _normal(6)),
+}
+FICKLE = {  # their forward passes change them, or compute in another precision than that of their weights
+    "renormed": (Renormed, _tokens(6, 4)),
+    "autocast": (Autocast, _normal(3, 9)),
 }
 
 
 def make(name: str, n: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor, Tensor]:
     """A model in training mode, n inputs and their labels."""
     torch.manual_seed(seed)
-    build, inputs = MODELS[name]
+    build, inputs = (MODELS | FICKLE)[name]
     model = build().to(dtype)
     for module in model.modules():  # statistics of a model that has been trained
         if isinstance(module, nn.BatchNorm2d):

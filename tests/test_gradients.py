@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from memory_models import MODELS, make, rows
+from memory_models import FICKLE, MODELS, make, rows
 from ogd.memory import Factored, Memory, register_layer
 from ogd.memory.gradients import per_example
 from ogd.memory.gradients.layers import _RULES
@@ -33,13 +33,13 @@ def test_gradients_equal_the_reference(name: str, outputs: str, chunk_size: int 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_only_recurrent_layers_need_the_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_recurrence_and_routing_need_the_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looped = []
     original = per_example._loop
     monkeypatch.setattr(per_example, "_loop", lambda *args: looped.append(1) or original(*args))
     model, x, y = make(name)
     Memory(model).remember((x, y))
-    assert bool(looped) == (name == "lstm")
+    assert bool(looped) == (name in ("lstm", "routed"))
 
 
 def test_the_smallest_form_is_stored() -> None:
@@ -64,20 +64,30 @@ def test_the_smallest_form_is_stored() -> None:
     }
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_model_is_left_as_it_was(name: str) -> None:
-    model, x, y = make(name)
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+@pytest.mark.parametrize("name", MODELS | FICKLE)
+def test_the_model_is_left_as_it_was(name: str, keep: str) -> None:
+    model, x, y = make(name, dtype=torch.float32)
     model.train()
     if name == "resnet":
         model.norm.eval()  # one module in another mode than the model
     functional.cross_entropy(model(x), y).backward()
     before = copy.deepcopy(model.state_dict())
+    held = [(vars(m), dict(vars(m))) for m in model.modules()]
+    members = [(d, dict(d)) for m in model.modules() for d in (m._parameters, m._buffers, m._modules)]
     grads = [None if p.grad is None else p.grad.clone() for p in model.parameters()]
     modes = [m.training for m in model.modules()]
     hooks = [_hooks(m) for m in model.modules()]
     random = torch.get_rng_state()
-    Memory(model).remember(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), shuffle=True))
+    memory = Memory(model, keep=keep)
+    memory.remember(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), shuffle=True))
+    memory.explain((x, y))
+    memory.stats()
     assert torch.equal(torch.get_rng_state(), random)
+    for now, then in held + members:
+        assert list(now) == list(then)
+        assert all(now[key] is value for key, value in then.items())
+    assert len(getattr(model, "states", [0])) == 1  # a list of what one pass has appended
     assert modes == [m.training for m in model.modules()]
     assert hooks == [_hooks(m) for m in model.modules()]
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
@@ -256,3 +266,86 @@ def test_batch_statistics_in_eval_mode_are_refused() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False))
     with pytest.raises(ValueError, match=r"^1 normalises by the batch"):
         Memory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
+
+
+@pytest.mark.parametrize("outputs", ["true", "all"])
+@pytest.mark.parametrize("name", FICKLE)
+def test_models_that_their_own_forward_pass_changes(name: str, outputs: str) -> None:
+    model, x, y = make(name, dtype=torch.float32)
+    memory = Memory(model, outputs=outputs)
+    memory.remember((x, y))
+    torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, outputs=outputs), rtol=0.02, atol=0.02)
+    assert {t.dtype for piece in memory.store.pieces for t in piece.block.tensors().values()} <= {
+        torch.float32,
+        torch.int32,
+    }
+
+
+class TimeFirst(nn.Module):
+    """Sequences first, (T, B, in), and a gate that makes some examples' gradients tiny."""
+
+    def __init__(self, hidden: nn.Module) -> None:
+        super().__init__()
+        self.hidden, self.head = hidden, nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.hidden(x.transpose(0, 1)).tanh()[-1] * x[:, -1, :1])
+
+
+@pytest.mark.parametrize("gate", [1e-1, 1e-2, 1e-4, 1e-7, 0.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["linear", "sum", "product"])
+def test_small_gradients_go_to_their_own_examples(kind: str, dtype: torch.dtype, gate: float) -> None:
+    class Offset(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.weight if kind == "sum" else x * self.weight
+
+    for B, T in ((4, 4), (9, 9), (8, 4), (8, 2)):
+        torch.manual_seed(B)
+        model = TimeFirst(nn.Linear(8, 8) if kind == "linear" else Offset()).to(dtype)
+        x = torch.randn(B, T, 8)
+        x[:-1, -1, 0] = gate * (1 + torch.rand(B - 1))
+        x, y = x.to(dtype), torch.randint(3, (B,))
+        memory = Memory(model, per_task=None)
+        memory.remember((x, y))
+        hidden = sum(p.numel() for p in model.hidden.parameters())
+        exact = logit_gradients(copy.deepcopy(model).double(), x.double(), y)[:, :hidden]
+        G = rows(memory)[:, :hidden]
+        slack = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.1}[dtype]
+        tiny = 1e-5 if dtype == torch.float16 else 0.0  # below it float16 has few digits
+        assert ((G - exact).norm(dim=1) <= slack * exact.norm(dim=1) + tiny).all()
+
+
+@pytest.mark.parametrize("chunk_size", [None, 1, 3])
+@pytest.mark.parametrize("params", [["experts.0"], ["experts"], None])
+def test_a_chunk_may_use_none_of_the_parameters(params: list[str] | None, chunk_size: int | None) -> None:
+    model, x, y = make("routed", n=9)
+    x[:, 0].abs_()[3:6].neg_()  # the middle ones go to the second expert
+    memory = Memory(model, params=params, chunk_size=chunk_size)
+    memory.remember((x, y))
+    assert memory.tasks == (9,)
+    chosen = [p if name in memory.parameters else torch.zeros_like(p) for name, p in model.named_parameters()]
+    G = logit_gradients(model, x, y) * torch.cat([(p != 0).flatten() for p in chosen])
+    torch.testing.assert_close(rows(memory), G)
+    again = Memory(model, params=params)
+    again.load_state_dict(memory.state_dict())
+    torch.testing.assert_close(rows(again), G)
+
+
+def test_no_chunk_uses_the_parameters() -> None:
+    model, x, y = make("routed", n=4)
+    with pytest.raises(ValueError, match="do not depend on any protected parameter"):
+        Memory(model, params=["experts.0"], chunk_size=1).remember((-x.abs(), y))
+
+
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit
+def test_scripted_and_traced_models_are_refused(keep: str) -> None:
+    model, x, y = make("mlp", dtype=torch.float32)
+    for scripted in (torch.jit.script(model), torch.jit.trace(model, x), nn.Sequential(torch.jit.script(model))):
+        with pytest.raises(ValueError, match="is a ScriptModule, into which no hook can look"):
+            Memory(scripted, keep=keep).remember((x, y))

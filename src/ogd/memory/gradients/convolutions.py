@@ -29,6 +29,8 @@ def convolution_pieces(
     if x.ndim == 4:  # a sequence is an image of height 1
         x, d, kernel = x.unsqueeze(3), d.unsqueeze(3), (1, *kernel)
         stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
+    dtype = torch.promote_types(x.dtype, d.dtype)
+    x, d = x.to(dtype), d.to(dtype)
     k, bias = max(len(x), len(d)), len(names) == 2
     out, T, convolved = d.shape[2], d.shape[3:].numel(), x[0, 0].numel() + d[0, 0].numel()
     into = x.shape[2] // groups * kernel[0] * kernel[1]

@@ -9,7 +9,7 @@ from torch import Tensor
 from ogd.memory.algebra.blocks import Convolved, Factored
 from ogd.memory.algebra.sparse import Sparse
 from ogd.memory.algebra.store import Piece
-from ogd.memory.gradients.gather import check_model, gather
+from ogd.memory.gradients.gather import check_dependent, check_model, gather
 from ogd.memory.inputs.examples import Chunk
 from ogd.memory.inputs.outputs import Chosen
 
@@ -51,6 +51,7 @@ def explained(chosen: Chosen, params: Mapping[str, Tensor], examples: Chunk, dty
     try:
         check_model(chosen.model, params)
         pieces, n = gather(chosen, params, [examples], 0, None, dtype)
+        check_dependent(bool(pieces))
     except ValueError as error:
         return Explanation((), str(error))
     entries = [Entry(piece.names, _how(piece, chosen), piece.block.nbytes // n) for piece in pieces]

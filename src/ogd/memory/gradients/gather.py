@@ -8,10 +8,12 @@ cannot).
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit import ScriptModule
 
 from ogd.memory.algebra.blocks import Block, Dense
 from ogd.memory.algebra.store import Piece, appended
@@ -54,7 +56,9 @@ def output_gradients(
     check_task(classes, None, None)
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     check_model(model, params)
-    return gather(Chosen(model, outputs, None, classes), params, [(x, y)], 0, chunk_size)
+    pieces, n = gather(Chosen(model, outputs, None, classes), params, [(x, y)], 0, chunk_size)
+    check_dependent(bool(pieces))
+    return pieces, n
 
 
 def gather(
@@ -66,7 +70,10 @@ def gather(
     dtype: torch.dtype | None = None,
     expected: int | None = None,
 ) -> tuple[list[Piece], int]:
-    """The pieces of G for a task whose rows begin at `start`, and their number; about `expected` examples come."""
+    """The pieces of G for a task whose rows begin at `start`, and their number; about `expected` examples come.
+
+    There are no pieces where no output depends on any of the parameters.
+    """
     device = next(iter(params.values())).device
     pieces: list[Piece] = []
     n = start
@@ -81,14 +88,36 @@ def gather(
             for i in range(0, B, chunk_size):
                 began = time.thread_time()  # not the clock: a busy machine is no long work
                 found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
-                pieces += [Piece(piece.names, stored_as(piece.block, dtype), n) for piece in found]
+                pieces += [replace(piece, block=_stored(piece, params, dtype), start=n) for piece in found]
                 if n == start and expected is not None:
                     _say(expected, min(chunk_size, B - i), time.thread_time() - began, pieces)
                 n += rows
     if n == start:
         raise ValueError("data is empty: there is no example to remember")
     check_finite(pieces)
-    return appended((), _given_up(pieces)), n - start
+    joined = appended((), _given_up(pieces))
+    return completed(joined, params, start, n - start) if joined else [], n - start
+
+
+def completed(pieces: Sequence[Piece], params: Params, start: int, rows: int) -> list[Piece]:
+    """The pieces of a task, and zeros for rows that none of them holds.
+
+    Such rows come from a chunk of which no example used a protected parameter, as where examples are routed.
+    """
+    missing, stop = [], start
+    name, p = min(params.items(), key=lambda item: item[1].numel())
+    for piece in (*sorted(pieces, key=lambda piece: piece.start), None):
+        first = start + rows if piece is None else piece.start
+        if first > stop:
+            missing.append(Piece((name,), Dense(p.new_zeros(first - stop, p.numel())), stop))
+        stop = stop if piece is None else max(stop, piece.stop)
+    return [*pieces, *missing]
+
+
+def check_dependent(found: bool) -> None:
+    """Raise if no output of a task depends on a protected parameter."""
+    if not found:
+        raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
 
 
 def _given_up(pieces: list[Piece]) -> Iterator[Piece]:
@@ -119,8 +148,6 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
             for name, p in rest.items()
         }
         pieces += [Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()]
-    if not pieces:
-        raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
     place = {name: i for i, name in enumerate(params)}
     return sorted(pieces, key=lambda piece: place[piece.names[0]]), f.numel()
 
@@ -138,20 +165,21 @@ def check_dtype(dtype: object) -> None:
         raise TypeError(f"dtype must be None or a floating-point type such as torch.bfloat16, not {dtype!r}")
 
 
-def stored_as(block: Block, dtype: torch.dtype | None) -> Block:
-    return block if dtype is None else block.to(block.device, dtype)
+def _stored(piece: Piece, params: Params, dtype: torch.dtype | None) -> Block:
+    """The block in `dtype`, or as its parameter is: a model that uses autocast computes in another type."""
+    return piece.block.to(piece.block.device, dtype or params[piece.names[0]].dtype)
 
 
 def fitting(chosen: Chosen, x: Any, y: Any) -> int:
     """How many examples fit a chunk, from what autograd keeps for the backward passes of this one."""
     held: dict[int, int] = {}
 
-    def keep(t: Tensor) -> Tensor:  # of a view its own bytes: the example may be a row of a whole data set
+    def count(t: Tensor) -> None:  # of a view its own bytes: the example may be a row of a whole data set
         storage = t.untyped_storage()
         held[storage.data_ptr()] = min(held.get(storage.data_ptr(), 0) + t.nbytes, storage.nbytes())
-        return t
+        # keep nothing: a node that held its own output would never be freed
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda nothing: nothing):
         scores = chosen.scores(x)
     chosen.check(scores, y)
     k = chosen.choose(scores, y).numel()
@@ -169,6 +197,11 @@ def check_model(model: nn.Module, params: Params) -> None:
         if p.is_complex():
             raise ValueError(f"{name} is complex: only real parameters can be protected")
     for name, module in model.named_modules():
+        if isinstance(module, ScriptModule) and (len(module._parameters) or len(module._buffers)):
+            raise ValueError(
+                f"{name or 'the model'} is a ScriptModule, into which no hook can look: train and remember the module "
+                "that was scripted or traced, and script it afterwards"
+            )
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
             raise ValueError(
                 f"{name or 'the model'} normalises by the batch even in evaluation mode, so no example has a "

@@ -13,7 +13,8 @@ def outer_pieces(names: Sequence[str], A: Tensor, D: Tensor, out_first: bool) ->
     """Pieces of a weight, and of a bias if two names are given, from A (k, B, T, in) and D (k, B, T, out)."""
     T, into, out = A.shape[2], A.shape[3], D.shape[3]
     bias = len(names) == 2
-    A, D = by_rows(A), by_rows(D)  # (B·k, T, ·)
+    dtype = torch.promote_types(A.dtype, D.dtype)  # a model may use autocast itself
+    A, D = by_rows(A).to(dtype), by_rows(D).to(dtype)  # (B·k, T, ·)
     if T * (into + out) < into * out + bias * out:
         # copied: A may be the very tensor that the caller gave the model, and may change it later
         A, D = (F.flatten(0, 1).clone(memory_format=torch.contiguous_format) for F in (A, D))

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ogd.memory.inputs.examples import length, take
 from ogd.memory.inputs.outputs import Chosen
+from ogd.memory.model.parameters import substituted
 
 CHUNK_BYTES = 2**28  # what a chunk of examples may take at a time, kept for its backward passes or as gradients
 
@@ -20,8 +21,8 @@ def per_example(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any, k:
 
     def alone(weights: dict[str, Tensor], x: Any, y: Any) -> Tensor:
         one = pytree.tree_map(lambda t: t.unsqueeze(0) if isinstance(t, Tensor) else t, (x, y))
-        swapped = {f"model.{name}": w for name, w in weights.items()}
-        f: Tensor = torch.func.functional_call(chosen, swapped, one)
+        with substituted(chosen, {id(params[name]): w for name, w in weights.items()}):
+            f: Tensor = chosen(*one)
         return f.squeeze(0)
 
     weights = {name: p.detach() for name, p in params.items()}

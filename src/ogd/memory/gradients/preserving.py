@@ -1,13 +1,14 @@
-"""Differentiating a model leaves it as it was: modes, buffers and random state are put back."""
+"""Differentiating a model leaves it as it was: modes, attributes, parameters, buffers and random state."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.jit import ScriptModule
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ogd.memory.model.walking import modules_of
 
@@ -17,9 +18,18 @@ _WITH_CARE = (nn.RNNBase, DistributedDataParallel)
 
 @contextmanager
 def preserving(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is in evaluation mode with gradients; afterwards it and the random state are as before."""
-    with _same_buffers(model), calm(model):
+    """Inside, the model is in evaluation mode with gradients; afterwards it and the random state are as before.
+
+    Every attribute of every module is the same object again, and every parameter and buffer has the same bits,
+    whatever a forward pass did: `max_norm` renormalises an embedding, and a norm may keep the weight that it computed.
+    """
+    held = [*model.parameters(), *model.buffers()]
+    with _same_numbers(held), _same_attributes(model), calm(model):
         yield
+    if any(now is not before for now, before in zip([*model.parameters(), *model.buffers()], held, strict=True)):
+        raise RuntimeError(
+            "a forward pass has replaced parameters or buffers of the model, and they cannot be put back"
+        )
 
 
 @contextmanager
@@ -101,21 +111,43 @@ def uncast(devices: Iterable[torch.device]) -> list[AbstractContextManager[Any]]
 
 
 @contextmanager
-def _same_buffers(model: nn.Module) -> Iterator[None]:
+def _same_attributes(model: nn.Module) -> Iterator[None]:
+    """Put back what the modules hold: their attributes, and the members of their lists and dictionaries."""
+    owns = [vars(module) for module in model.modules()]
+    plain = {id(value): value for own in owns for value in own.values() if type(value) in (list, dict)}
+    kept = [(container, container.copy()) for container in (*owns, *plain.values())]
+    try:
+        yield
+    finally:
+        for container, before in kept:
+            _refill(container, before)
+
+
+def _refill(container: dict[str, Any] | list[Any], before: Any) -> None:
+    """Give a dictionary or list the members it had, unless it has them."""
+    if isinstance(container, list):
+        if len(container) != len(before) or any(a is not b for a, b in zip(container, before, strict=True)):
+            container[:] = before
+    elif list(container) != list(before) or any(container[key] is not value for key, value in before.items()):
+        container.clear()
+        container.update(before)
+
+
+@contextmanager
+def _same_numbers(tensors: Sequence[Tensor]) -> Iterator[None]:
+    """Put back the values of tensors that were changed in place."""
     kept = [
-        (module._buffers, {name: (b, None if b is None else b.detach().clone()) for name, b in module._buffers.items()})
-        for module in model.modules()
+        (t, t.detach().clone())
+        for t in tensors
+        if not (t.is_meta or isinstance(t, UninitializedParameter | UninitializedBuffer))
     ]
     try:
         yield
     finally:
-        for buffers, before in kept:
-            buffers.clear()
-            for name, (buffer, value) in before.items():
-                buffers[name] = buffer
-                if buffer is not None and value is not None and not torch.equal(buffer, value):
-                    with torch.no_grad():
-                        buffer.copy_(value)
+        with torch.no_grad():
+            for t, value in kept:
+                if not torch.equal(t, value):
+                    (t if t.shape == value.shape else t.resize_(value.shape)).copy_(value)
 
 
 @contextmanager

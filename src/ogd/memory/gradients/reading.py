@@ -10,6 +10,8 @@ from ogd.memory.algebra.store import Piece
 from ogd.memory.gradients.calls import Calls, layer_uses
 from ogd.memory.gradients.uses import Use, weight_uses
 
+ROUNDING = 4  # units in the last place, of normal and of subnormal numbers
+
 
 def sources(f: Tensor, calls: Calls, names: Mapping[int, str], uses: Counter[int]) -> list[Use]:
     """The uses from which the parameters are read: of layers in the table first, then of the graph."""
@@ -25,34 +27,50 @@ def read(f: Tensor, found: Sequence[Use]) -> list[Piece]:
         return []
     B, k = f.shape
     edges = [use.edge for use in found]
-    passes = [torch.autograd.grad(f[:, j].sum(), edges, retain_graph=True, allow_unused=True) for j in range(k)]
-    # weigh example i by v_i, a power of two: its δ must grow by exactly v_i
-    powers = torch.randperm(B, generator=torch.Generator().manual_seed(B)) % 8
-    v = (2.0**powers).to(f)  # (B,)
-    probes = torch.autograd.grad((v.unsqueeze(1) * f).sum(), edges, retain_graph=True, allow_unused=True)
+
+    def deltas(g: Tensor) -> tuple[Tensor | None, ...]:
+        return torch.autograd.grad(g, edges, retain_graph=True, allow_unused=True)
+
+    passes = [deltas(f[:, j].sum()) for j in range(k)]
+    sums = passes[0] if k == 1 else deltas(f.sum())
+    v = weights(B, f)
+    probes = deltas((v.unsqueeze(1) * f).sum())
     pieces: list[Piece] = []
-    for use, probe, *ds in zip(found, probes, *passes, strict=True):
-        if probe is None:  # its output is not used, so its weight is used elsewhere
+    for use, probe, total, *ds in zip(found, probes, sums, *passes, strict=True):
+        if probe is None or total is None:  # its output is not used, so its weight is used elsewhere
             continue
         d = [torch.zeros_like(probe) if d is None else d for d in ds]
-        pieces += _pieces(use, d, probe, v)
+        pieces += _pieces(use, d, total, probe, v)
     return pieces
 
 
-def _pieces(use: Use, ds: Sequence[Tensor], probe: Tensor, v: Tensor) -> list[Piece]:
+def weights(B: int, f: Tensor) -> Tensor:
+    """Powers of two, one for each example and different as far as f's exponents reach, (B,)."""
+    powers = torch.randperm(B, generator=torch.Generator().manual_seed(B)) % (8 if f.dtype == torch.float16 else 64)
+    return (2.0**powers).to(f)
+
+
+def _pieces(use: Use, ds: Sequence[Tensor], total: Tensor, probe: Tensor, v: Tensor) -> list[Piece]:
     for axis in (0, 1):
-        arranged = [use.by_example(t, len(v), axis) for t in (probe, *ds)]
-        first, *rest = arranged
-        if first is None:
-            continue
-        d = torch.stack([t for t in rest if t is not None])
-        if _belongs(d, first, v):
-            return use.pieces(d, axis)
+        whole, weighted, *rest = [use.by_example(t, len(v), axis) for t in (total, probe, *ds)]
+        if whole is not None and weighted is not None and belongs(whole, weighted, v):
+            return use.pieces(torch.stack([t for t in rest if t is not None]), axis)
     return []
 
 
-def _belongs(d: Tensor, probe: Tensor, v: Tensor) -> bool:
-    """Whether weighing the examples by v weighs their δ alike; d is (k, B, ...), the probe its sum over k."""
-    weighted = d.sum(0) * v.view(-1, *[1] * (probe.ndim - 1))
-    slack = torch.finfo(d.dtype).eps ** 0.5 * d.abs().amax() * v.amax()
-    return bool(((weighted - probe).abs() <= slack).all() | ~probe.isfinite().all())  # NaN is found later
+def belongs(d: Tensor, weighted: Tensor, v: Tensor) -> bool:
+    """Whether row i of d (B, ...) is the δ of example i alone: weighing example i by v_i has weighed it by v_i.
+
+    A backward pass is linear, and powers of two round nothing: on a CPU each number must grow by exactly v_i. Elsewhere
+    the order of sums may change, which counts beside the largest number of the example.
+
+    Examples:
+        >>> d, v = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1.0, 2.0])
+        >>> belongs(d, torch.tensor([[1.0, 2.0], [6.0, 8.0]]), v), belongs(d, torch.tensor([[1.0, 4.0], [3.0, 8.0]]), v)
+        (True, False)
+    """
+    v = v.view(-1, *[1] * (d.ndim - 1)).to(d.dtype)
+    limits = torch.finfo(d.dtype)
+    size = d.abs() if d.is_cpu else d.abs().amax(tuple(range(1, d.ndim)), keepdim=True)
+    slack = (ROUNDING * limits.eps * size + ROUNDING * limits.smallest_normal * limits.eps) * v
+    return bool(((weighted - v * d).abs() <= slack).all()) or not bool(d.isfinite().all())  # NaN is found later

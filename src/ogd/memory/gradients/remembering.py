@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from ogd.memory.algebra.store import Piece, Store
-from ogd.memory.gradients.gather import gather
+from ogd.memory.gradients.gather import check_dependent, gather
 from ogd.memory.inputs.examples import Chunk, Drawn
 from ogd.memory.inputs.outputs import Chosen
 from ogd.memory.model.names import plain_names
@@ -37,6 +37,7 @@ def task_rows(
 ) -> TaskRows:
     """The rows of a task from `start` on, in the columns of `params`, which have their plain names."""
     pieces, rows = plain_pieces(chosen, params, examples, start, chunk_size, dtype, examples.count)
+    check_dependent(bool(pieces))
     return TaskRows(pieces, rows, rows_of_each(rows, examples.seen))
 
 

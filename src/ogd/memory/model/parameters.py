@@ -1,6 +1,7 @@
 """Which of a model's parameters are protected: those chosen by name that are trainable, now or later."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from torch import Tensor, nn
 
@@ -56,6 +57,30 @@ class Parameters:
             if not name or (name not in known and name not in modules):
                 raise ValueError(f"params: the model has no parameter or module {name!r}; it has {list(known)}")
         return [name for name in names if name is not None]
+
+
+@contextmanager
+def substituted(model: nn.Module, values: Mapping[int, Tensor]) -> Iterator[None]:
+    """Inside, the model computes with `values[id(p)]` in place of its parameters p.
+
+    This is `torch.func.functional_call` for modules that are registered under several names as well.
+
+    Examples:
+        >>> model = nn.Linear(1, 1)
+        >>> with substituted(model, {id(model.weight): model.bias}):
+        ...     model.weight is model.bias
+        True
+        >>> model.weight is model.bias
+        False
+    """
+    own = [(m._parameters, name, p) for m in model.modules() for name, p in m._parameters.items() if id(p) in values]
+    try:
+        for parameters, name, p in own:
+            parameters[name] = values[id(p)]  # type: ignore[assignment]
+        yield
+    finally:
+        for parameters, name, p in own:
+            parameters[name] = p
 
 
 def _under(name: str, prefix: str) -> bool:

@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 
 from ogd.memory.algebra.blocks import Dense
 from ogd.memory.algebra.store import Piece, Store
+from ogd.memory.model.parameters import substituted
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,13 @@ def reparametrised(module: nn.Module, path: str, leaf: str) -> Reparametrised | 
     if parametrize.is_parametrized(module, leaf):
         inner = module.get_submodule(f"parametrizations.{leaf}")
         theta = {f"{prefix}parametrizations.{leaf}.{key}": p for key, p in inner.named_parameters()}
-        start = len(f"{prefix}parametrizations.{leaf}.")
-        return Reparametrised(
-            theta, lambda t: torch.func.functional_call(inner, {name[start:]: v for name, v in t.items()}, ())
-        )
+
+        def phi(values: dict[str, Tensor]) -> Tensor:
+            with substituted(inner, {id(theta[name]): value for name, value in values.items()}):
+                w: Tensor = inner()
+            return w
+
+        return Reparametrised(theta, phi)
     mask, original = mask_of(module, leaf), module._parameters.get(f"{leaf}_orig")
     if mask is not None and original is not None:
         name = f"{prefix}{leaf}_orig"

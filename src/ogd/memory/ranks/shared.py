@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
 from ogd.memory.algebra.store import Piece, Shapes, Store, appended
+from ogd.memory.gradients.gather import check_dependent, completed
 from ogd.memory.gradients.remembering import plain_pieces, rows_of_each
 from ogd.memory.inputs.examples import Chunk, Drawn, length, take
 from ogd.memory.inputs.outputs import Chosen
@@ -42,17 +43,19 @@ def remembered(
     shapes = {name: p.shape for name, p in params.items()}
     pieces: list[Piece] = []
 
-    def share() -> tuple[int, Shapes]:
+    def share() -> tuple[int, Shapes, bool]:
         if not mine:  # fewer examples than ranks
-            return 0, shapes
+            return 0, shapes, False
         found, n = plain_pieces(chosen, params, picked(drawn, mine), len(store), chunk_size, dtype, len(mine))
         pieces.extend(found)
-        return n, shapes
+        return n, shapes, bool(found)
 
     told = together(share, "remember its share")
-    if any(theirs != shapes for _, theirs in told):
+    if any(theirs != shapes for _, theirs, _ in told):
         raise ValueError("the ranks hold different models, or protect different parameters: one memory must fit all")
-    rows = [n for n, _ in told]
+    check_dependent(any(found for *_, found in told))
+    rows = [n for n, *_ in told]
+    pieces = completed(pieces, params, len(store), rows[dist.get_rank()])
     pieces = [replace(piece, start=piece.start + sum(rows[: dist.get_rank()])) for piece in pieces]
     each = rows_of_each(sum(rows), sum(map(len, given)))
     if not sharded:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ogd.memory.algebra.projector import Projector, projector_of
 from ogd.memory.algebra.store import Store
-from ogd.memory.gradients.gather import CHUNK_MOST
+from ogd.memory.gradients.gather import CHUNK_MOST, check_dependent
 from ogd.memory.gradients.preserving import calm, preserving
 from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each
 from ogd.memory.inputs.outputs import scores
@@ -205,5 +205,6 @@ class Rehearsing(Memory):
             chunks = [(batch.x, batch.y) for batch in self._here().batches(rows)]
             chosen = self._chosen(task.logits, task.classes)
             pieces, n = plain_pieces(chosen, params, chunks, len(store), self.chunk_size)
+            check_dependent(bool(pieces))
             store = TaskRows(pieces, n, rows_of_each(n, len(rows))).added_to(store, params)
         return store
