@@ -11,9 +11,9 @@ import re
 import sys
 from pathlib import Path
 
-from ogd import cli
 from ogd.files import write_text
-from ogd.reporting.index import index
+from ogd.lab import cli
+from ogd.lab.reporting.index import index
 
 RESULTS = Path(__file__).parents[1] / "results"
 MARKED = re.compile(r"<!-- ((?:ogd|python) [^>]*?) -->\n.*?<!-- end -->", re.DOTALL)

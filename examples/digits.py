@@ -2,8 +2,8 @@
 
 import torch
 
-from ogd.benchmarks import rotate
-from ogd.data import load
+from ogd.lab.benchmarks import rotate
+from ogd.lab.data import load
 
 
 def digits(angle, n, part="train"):

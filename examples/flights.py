@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import ogd
-from ogd.data import flights
+from ogd.lab.data import flights
 
 CODES = ("carrier", "origin", "dest", "weekday")
 

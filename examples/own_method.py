@@ -9,18 +9,18 @@ It needs the laboratory: pip install 'ogd[lab]'. docs/your-own-method.md explain
 import torch
 
 import ogd
-from ogd.catalogue.methods import PER_TASK, REPLAY_BATCH
+from ogd.lab.catalogue.methods import PER_TASK, REPLAY_BATCH
 
 
-@ogd.methods.register("conflict", label="Replay in conflict", options=[PER_TASK, REPLAY_BATCH])
-class Conflict(ogd.methods.Method):
+@ogd.lab.methods.register("conflict", label="Replay in conflict", options=[PER_TASK, REPLAY_BATCH])
+class Conflict(ogd.lab.methods.Method):
     """Where the new gradient and that of stored examples point apart, learn both; elsewhere only the new one."""
 
     def __init__(self, per_task=200, replay_batch=10):
         self.per_task, self.replay_batch = per_task, replay_batch
 
     def begin(self, model, seed):
-        self.buffer = ogd.methods.Buffer(self.per_task, self.replay_batch)
+        self.buffer = ogd.lab.methods.Buffer(self.per_task, self.replay_batch)
 
     def end_task(self, finished):
         self.buffer.add(finished)
@@ -33,12 +33,12 @@ class Conflict(ogd.methods.Method):
 
 
 def main(dataset=None, runs=2):
-    benchmark = ogd.benchmarks.rotated(angles=[0, 30, 60], dataset=dataset)
-    methods = {"SGD": ogd.methods.SGD(), "OGD": ogd.methods.OGD(), "Replay in conflict": Conflict()}
+    benchmark = ogd.lab.benchmarks.rotated(angles=[0, 30, 60], dataset=dataset)
+    methods = {"SGD": ogd.lab.methods.SGD(), "OGD": ogd.lab.methods.OGD(), "Replay in conflict": Conflict()}
     print(f"{'accuracy (%), mean of runs':28} {'task 1':>7} {'task 2':>7} {'task 3':>7} {'average':>7}")
     for name, method in methods.items():
-        model = ogd.models.StackedMLP([benchmark.inputs, 100, 100, benchmark.outputs], runs=runs)
-        result = ogd.training.train(benchmark, model, method, epochs=1, batch_size=50, lr=0.02, progress=False)
+        model = ogd.lab.models.StackedMLP([benchmark.inputs, 100, 100, benchmark.outputs], runs=runs)
+        result = ogd.lab.training.train(benchmark, model, method, epochs=1, batch_size=50, lr=0.02, progress=False)
         scores = [*result.final_accuracy.mean(0), result.average_accuracy.mean()]
         print(f"{name:28} " + " ".join(f"{100 * score:7.1f}" for score in scores))
 

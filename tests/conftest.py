@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from ogd import catalogue, data
-from ogd.experiments import EXPERIMENTS
+from ogd.lab import catalogue, data
+from ogd.lab.experiments import EXPERIMENTS
 
 torch.set_num_threads(1)
 os.environ.pop("OGD_DATA", None)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ogd.data import load
-from ogd.experiments import EXPERIMENTS, quick
-from ogd.experiments.answers import requests_of
-from ogd.records import Curve, RunRecord
-from ogd.records.record import to_json
+from ogd.lab.data import load
+from ogd.lab.experiments import EXPERIMENTS, quick
+from ogd.lab.experiments.answers import requests_of
+from ogd.lab.records import Curve, RunRecord
+from ogd.lab.records.record import to_json
 
 KEPT = {
     "mtl": 0.99,
@@ -45,7 +45,7 @@ def curve(request, rng, steps):
 
 
 def keep(record, folder):
-    """Write a record as `ogd.records.write` does, without waiting for the disk."""
+    """Write a record as `ogd.lab.records.write` does, without waiting for the disk."""
     path = record.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(to_json(record)))

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ogd import seeds
-from ogd.methods import buffer
+from ogd.lab import seeds
+from ogd.lab.methods import buffer
 from reference import flat, gram_schmidt, logit_gradients
 
 Example = tuple[Tensor, int, list[int]]  # input, label, the classes of its head

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from ogd import benchmarks, methods, training
-from ogd.models import StackedMLP, StackedModules
+from ogd.lab import benchmarks, methods, training
+from ogd.lab.models import StackedMLP, StackedModules
 
 
 def make(name, dataset, tasks=2):

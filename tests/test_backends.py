@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ogd.experiments import backends
+from ogd.lab.experiments import backends
 from test_cli import SMALL, run
 from test_resume import wait_for
 

@@ -6,11 +6,11 @@ import scipy.ndimage
 import torch
 from torch.utils.data import TensorDataset
 
-from ogd import benchmarks
-from ogd.benchmarks import partition as partitions
-from ogd.benchmarks import rules
-from ogd.benchmarks.batch import draw
-from ogd.experiments import resolve, unit
+from ogd.lab import benchmarks
+from ogd.lab.benchmarks import partition as partitions
+from ogd.lab.benchmarks import rules
+from ogd.lab.benchmarks.batch import draw
+from ogd.lab.experiments import resolve, unit
 
 
 @pytest.mark.parametrize("degrees", [10, -25, 40, 90, 180, 359.5])
@@ -156,11 +156,11 @@ def test_bad_arguments_are_named(tiny, make, message):
 def test_rules_need_no_torch_and_no_module_hides_a_benchmark():
     script = """
 import sys
-from ogd import benchmarks
-from ogd.benchmarks import angles, partition, rules
-from ogd.experiments import resolve, plan
+from ogd.lab import benchmarks
+from ogd.lab.benchmarks import angles, partition, rules
+from ogd.lab.experiments import resolve, plan
 assert "torch" not in sys.modules
-import ogd.benchmarks.permuting, ogd.benchmarks.rotating, ogd.benchmarks.splitting, ogd.benchmarks.datasets
+from ogd.lab.benchmarks import datasets, permuting, rotating, splitting
 for name in benchmarks.__all__:
     assert callable(getattr(benchmarks, name)), name
 assert set(benchmarks.__all__) <= set(dir(benchmarks))
@@ -195,21 +195,21 @@ def test_settings_of_another_benchmark_are_refused(tiny):
 
 MEASURE = """
 import resource, torch, ogd
-from ogd.methods import Finished
-from ogd.optimizers import SGD
-from ogd.seeds import draw
-from ogd.training.batches import chunks
-from ogd.training.evaluation import evaluate
-from ogd.training.loop import take_step
-benchmark = ogd.benchmarks.rotated(5)
-model, none = ogd.models.StackedMLP(runs=10), [None] * 5
+from ogd.lab.methods import Finished
+from ogd.lab.optimizers import SGD
+from ogd.lab.seeds import draw
+from ogd.lab.training.batches import chunks
+from ogd.lab.training.evaluation import evaluate
+from ogd.lab.training.loop import take_step
+benchmark = ogd.lab.benchmarks.rotated(5)
+model, none = ogd.lab.models.StackedMLP(runs=10), [None] * 5
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 index = draw(0, model.runs, "x", 300_000, 60_000)
 next(chunks(benchmark.tasks, index, none, 10, 10))
 evaluate(model, benchmark.tasks, 10)
 print(peak())
-method = ogd.methods.OGD()
+method = ogd.lab.methods.OGD()
 method.begin(model, 0)
 for number, task in enumerate(benchmark.tasks[:4], 1):
     method.end_task(Finished(task, model, number, 0, 10, 0))

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ogd.experiments import EXPERIMENTS, Reference, quick
-from ogd.experiments.answers import answered, requests_of
-from ogd.experiments.boards import BOARDS, BUFFERS
-from ogd.experiments.reproduce import choose
-from ogd.records import tuning
-from ogd.reporting import compare
-from ogd.reporting.formats import latex, table, tidy
+from ogd.lab.experiments import EXPERIMENTS, Reference, quick
+from ogd.lab.experiments.answers import answered, requests_of
+from ogd.lab.experiments.boards import BOARDS, BUFFERS
+from ogd.lab.experiments.reproduce import choose
+from ogd.lab.records import tuning
+from ogd.lab.reporting import compare
+from ogd.lab.reporting.formats import latex, table, tidy
 from test_cli import SMALL, run
 
 METHODS = {"sgd", "ewc", "agem", "er", "der", "gpm", "ogd"}

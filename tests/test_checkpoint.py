@@ -7,9 +7,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from ogd import methods, tensor_files
-from ogd.progress import Silent
-from ogd.training import Checkpoint, Schedule, first_task
+from ogd import tensor_files
+from ogd.lab import methods
+from ogd.lab.progress import Silent
+from ogd.lab.training import Checkpoint, Schedule, first_task
 from small_lab import CASES, SCHEDULE, fit, make, stack, weights
 
 
@@ -34,7 +35,7 @@ class Bomb:
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
-    monkeypatch.setattr("ogd.training.checkpoint.PATIENCE", 0.0)
+    monkeypatch.setattr("ogd.lab.training.checkpoint.PATIENCE", 0.0)
 
 
 def same(one, other):
@@ -165,8 +166,8 @@ def test_another_training_under_the_same_name_starts_again(tiny, tmp_path, chang
     ("call", "message"),
     [
         (lambda benchmark: Checkpoint("file", 5), "identity: must be a text"),
-        (lambda benchmark: fit(benchmark, checkpoint="file"), "checkpoint: must be an ogd.training.Checkpoint"),
-        (lambda benchmark: fit(benchmark, first=5), "first: must be what ogd.training.first_task returned"),
+        (lambda benchmark: fit(benchmark, checkpoint="file"), "checkpoint: must be an ogd.lab.training.Checkpoint"),
+        (lambda benchmark: fit(benchmark, first=5), "first: must be what ogd.lab.training.first_task returned"),
     ],
 )
 def test_nonsense_is_refused_before_work_begins(tiny, call, message):
@@ -183,7 +184,7 @@ def test_a_full_disk_does_not_stop_the_training(tiny, tmp_path):
 
 
 def test_checkpoints_keep_their_distance(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr("ogd.training.checkpoint.PATIENCE", 3600.0)
+    monkeypatch.setattr("ogd.lab.training.checkpoint.PATIENCE", 3600.0)
     fit(make("rotated", tiny), checkpoint=Checkpoint(tmp_path / "checkpoint", "me"))
     assert list(tmp_path.iterdir()) == []
 

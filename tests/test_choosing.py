@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from ogd import Memory, benchmarks
+from ogd import Memory
+from ogd.lab import benchmarks
+from ogd.lab.methods import DER
+from ogd.lab.methods.choosing import chosen_rows, herded
+from ogd.lab.methods.finished import Finished
+from ogd.lab.models import StackedMLP
 from ogd.memory.inputs.uncertain import AMONG, FLOOR, entropies, uncertain_order
-from ogd.methods import DER
-from ogd.methods.choosing import chosen_rows, herded
-from ogd.methods.finished import Finished
-from ogd.models import StackedMLP
 
 
 def test_entropies_are_those_of_torchs_distribution() -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ogd import catalogue, cli
+from ogd.lab import catalogue, cli
 
 SMALL = ["--runs", "2", "--epochs", "1", "--batch-size", "7", "--hidden", "6"]
 
@@ -29,7 +29,7 @@ def run(capsys, *arguments):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["list"], ["--version"], ["tune", "-h"], []])
 def test_what_only_informs_does_not_import_torch(arguments):
-    script = f"import sys; from ogd.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
+    script = f"import sys; from ogd.lab.cli import main\ntry: main({arguments!r})\nexcept SystemExit: pass\n"
     out = subprocess.run(
         [sys.executable, "-c", script + "assert 'torch' not in sys.modules"], capture_output=True, text=True, check=True
     )
@@ -288,7 +288,7 @@ def test_reproduce_shows_the_paper_s_numbers_and_does_not_repeat_itself(tmp_path
     assert "88.2 ± 5.9" in out
     assert "quick profile" in out
     assert all(label in out for label in ("OGD", "A-GEM", "ER", "DER++", "EWC", "SGD", "MTL"))
-    monkeypatch.setattr("ogd.experiments.dispatch.dispatch", None)
+    monkeypatch.setattr("ogd.lab.experiments.dispatch.dispatch", None)
     assert run(capsys, *arguments)[1] == out
     assert len(json.loads(run(capsys, *arguments, "--json")[1])) == 8
 
@@ -302,7 +302,7 @@ def test_a_diverged_run_is_an_error_and_leaves_no_record(tiny_folder, tmp_path, 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a background job does not
-    script = f"{listen}; from ogd.cli import main; main(['run', '--runs', '1', '--out', {str(tmp_path)!r}])"
+    script = f"{listen}; from ogd.lab.cli import main; main(['run', '--runs', '1', '--out', {str(tmp_path)!r}])"
     arguments, env = [sys.executable, "-c", script], {**os.environ, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=env)
     ends = time.monotonic() + 90
@@ -317,10 +317,10 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
 
 def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     for number in ("ROUNDS", "LOOP_ROUNDS", "LOOP_TURNS", "LARGE_ROUNDS"):
-        monkeypatch.setattr(f"ogd.experiments.bench.{number}", 1)
-    monkeypatch.setattr("ogd.experiments.bench.laboratory.DIRECTIONS", 200)
-    monkeypatch.setattr("ogd.experiments.bench.sizes.DIRECTIONS", 3)
-    monkeypatch.setattr("ogd.experiments.bench.sizes.BATCH", 2)
+        monkeypatch.setattr(f"ogd.lab.bench.{number}", 1)
+    monkeypatch.setattr("ogd.lab.bench.laboratory.DIRECTIONS", 200)
+    monkeypatch.setattr("ogd.lab.bench.sizes.DIRECTIONS", 3)
+    monkeypatch.setattr("ogd.lab.bench.sizes.BATCH", 2)
     assert json.loads(run(capsys, "bench", "--json")[1])["lockstep_sgd_speedup"] > 1
     _, out, _ = run(capsys, "bench", "--save", tmp_path / "speed.json")
     assert "lockstep_sgd_speedup" in out

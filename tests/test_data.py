@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ogd import data
-from ogd.data import dataset, idx
+from ogd.lab import data
+from ogd.lab.data import dataset, idx
 
 
 def test_mnist_is_the_original(mnist):

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import naive_lab
-from ogd import benchmarks, methods
-from ogd.experiments import resolve
+from ogd.lab import benchmarks, methods
+from ogd.lab.experiments import resolve
+from ogd.lab.methods.directions import leading, leverage, sketched, spectrum
 from ogd.memory.algebra.combined import written_out
 from ogd.memory.algebra.store import Store
-from ogd.methods.directions import leading, leverage, sketched, spectrum
 from small_lab import fit, make, stack, weights
 
 KINDS = ("drawn", "leverage", "pca", "sketch")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import ogd
-from ogd import catalogue
-from ogd.records import tuning
+from ogd.lab import catalogue
+from ogd.lab.records import tuning
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -19,10 +19,7 @@ refresh = importlib.import_module("refresh")
 mathematics = importlib.import_module("mathematics")
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
-ROOMS = [
-    "benchmarks", "data", "experiments", "memory", "methods", "models", "optimizers", "plot", "records", "reporting",
-    "training",
-]  # fmt: skip
+ROOMS = ["memory", *(f"lab.{name}" for name in ogd.lab.__all__ if name != "load_plugin")]
 
 
 def ids(path):
@@ -41,7 +38,7 @@ def test_code_runs(path, tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
 def test_tables_are_drawn_from_the_records(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr("ogd.experiments.dispatch.dispatch", None)  # nothing may be trained here
+    monkeypatch.setattr("ogd.lab.experiments.dispatch.dispatch", None)  # nothing may be trained here
     text = path.read_text()
     assert refresh.redraw(text) == text, f"{path.name}: `make docs` redraws its tables"
 

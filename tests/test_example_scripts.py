@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ogd import methods
+from ogd.lab import methods
 from small_lab import fit, make
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

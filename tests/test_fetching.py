@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imsave
 
-from ogd import data
-from ogd.benchmarks import rotated, split
-from ogd.data import cifar10, fetching, flights
-from ogd.models import build
+from ogd.lab import data
+from ogd.lab.benchmarks import rotated, split
+from ogd.lab.data import cifar10, fetching, flights
+from ogd.lab.models import build
 from test_cli import run
 
 CSV = """\

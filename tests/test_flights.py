@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ogd.data import flights
+from ogd.lab.data import flights
 
 ROOT = Path(__file__).parents[1]
 ROWS = 1200

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ogd import catalogue, data
+from ogd.lab import catalogue, data
 from small_lab import CASES, fit, make, weights
 
 GOLDEN = Path(__file__).with_name("golden.json")

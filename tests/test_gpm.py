@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from ogd import methods, training
-from ogd.experiments import resolve
-from ogd.methods.gpm import extended
-from ogd.progress import Silent
+from ogd.lab import methods, training
+from ogd.lab.experiments import resolve
+from ogd.lab.methods.gpm import extended
+from ogd.lab.progress import Silent
 from small_lab import SCHEDULE, fit, make, stack
 from test_methods import OPTIMIZERS
 

@@ -8,11 +8,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ogd import Memory, benchmarks
+from ogd import Memory
+from ogd.lab import benchmarks
+from ogd.lab.methods import DER, ER
+from ogd.lab.methods.finished import Finished
+from ogd.lab.models import StackedMLP
 from ogd.memory.inputs.merging import groups, in_proportion, k_means, means, merged
-from ogd.methods import DER, ER
-from ogd.methods.finished import Finished
-from ogd.models import StackedMLP
 
 
 def seeded(n: int = 0) -> Generator:

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 import naive_lab
-from ogd import methods, training
-from ogd.benchmarks.batch import Batch
-from ogd.experiments import resolve
-from ogd.models.gradient import FactoredGradient
-from ogd.progress import Silent
-from ogd.seeds import draw
-from ogd.training.batches import chunks
+from ogd.lab import methods, training
+from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.experiments import resolve
+from ogd.lab.models.gradient import FactoredGradient
+from ogd.lab.progress import Silent
+from ogd.lab.seeds import draw
+from ogd.lab.training.batches import chunks
 from reference import flat
 from small_lab import CASES, SCHEDULE, fit, make, stack, weights
 
@@ -35,7 +35,7 @@ OPTIMIZERS = {
 def test_the_loop_equals_a_naive_one(tiny, monkeypatch, name, model, method, kind, options, optimizer):
     if optimizer == "adam" and options.get("projection") == "implicit":
         pytest.skip("there is no implicit projection under Adam")
-    monkeypatch.setattr("ogd.methods.buffer.BLOCK", 4)
+    monkeypatch.setattr("ogd.lab.methods.buffer.BLOCK", 4)
     _equals_a_naive_one(make(name, tiny, tasks=3), model, method, kind, options, **OPTIMIZERS[optimizer])
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import ogd
-from ogd import laboratory
-from ogd.cli.parser import COMMANDS, SHELLS
+from ogd.lab import requirements
+from ogd.lab.cli.parser import COMMANDS, SHELLS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WITHOUT = f"import sys\nfor name in {laboratory.PACKAGES}: sys.modules[name] = None  # as if it were not installed\n"
+WITHOUT = f"import sys\nfor name in {requirements.PACKAGES}: sys.modules[name] = None  # as if it were not installed\n"
 
 
 def names(requirements):
@@ -28,7 +28,7 @@ def python(script, code=0):
 
 def test_the_extras_are_what_the_code_says():
     assert names(PROJECT["dependencies"]) == {"torch", "numpy", "safetensors"}
-    assert names(PROJECT["optional-dependencies"]["lab"]) == set(laboratory.PACKAGES)
+    assert names(PROJECT["optional-dependencies"]["lab"]) == set(requirements.PACKAGES)
     assert f"\n## {ogd.__version__} " in (ROOT / "CHANGELOG.md").read_text()
 
 
@@ -36,14 +36,16 @@ def test_the_extras_are_what_the_code_says():
     "arguments", [["run"], ["reproduce", "all"], ["report"], ["verify"], ["bench"], ["data", "cifar10", "--out", "x"]]
 )
 def test_without_the_laboratory_its_commands_say_so_in_one_line(arguments, tmp_path):
-    _, said = python(f"import os; os.chdir({str(tmp_path)!r})\nfrom ogd.cli import main\nmain({arguments!r})", code=2)
+    _, said = python(
+        f"import os; os.chdir({str(tmp_path)!r})\nfrom ogd.lab.cli import main\nmain({arguments!r})", code=2
+    )
     needs = "ogd: the laboratory needs jinja2 and matplotlib and rich, not installed here: pip install 'ogd[lab]'\n"
     assert said == needs
     assert not list(tmp_path.iterdir())
 
 
 def test_without_the_laboratory_the_rest_of_the_command_line_works():
-    shown, _ = python("from ogd.cli import main\nmain(['list'])\nmain([])\nmain(['completion', 'fish'])")
+    shown, _ = python("from ogd.lab.cli import main\nmain(['list'])\nmain([])\nmain(['completion', 'fish'])")
     for text in ("rotated", "train methods on a benchmark", "-l benchmark"):
         assert text in shown
 
@@ -51,8 +53,8 @@ def test_without_the_laboratory_the_rest_of_the_command_line_works():
 def test_without_the_laboratory_its_modules_name_the_extra():
     python("""
 import ogd
-try: ogd.reporting
-except ModuleNotFoundError as error: assert error.name == "rich" and "ogd.reporting: the lab" in str(error), error
+try: ogd.lab.reporting
+except ModuleNotFoundError as error: assert error.name == "rich" and "ogd.lab.reporting: the lab" in str(error), error
 else: raise SystemExit("imported")
 """)
 

@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 import pytest
 
 from made_records import make
-from ogd import cli
-from ogd.experiments import EXPERIMENTS
+from ogd.lab import cli
+from ogd.lab.experiments import EXPERIMENTS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 TABLES = [name for name, experiment in EXPERIMENTS.items() if experiment.kind == "table"]

@@ -1,4 +1,4 @@
-"""`ogd.plot` draws what the accuracy matrices say, whatever they come in."""
+"""`ogd.lab.plot` draws what the accuracy matrices say, whatever they come in."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -6,9 +6,10 @@ import pytest
 
 import ogd
 from made_records import keep, made
-from ogd import plot
-from ogd.experiments import resolve
-from ogd.records import average_accuracy
+from ogd.lab import plot
+from ogd.lab.catalogue import METHODS
+from ogd.lab.experiments import resolve
+from ogd.lab.records import average_accuracy
 
 A = np.array([[0.1, 0.1, 0.1], [0.9, 0.2, 0.1], [0.7, 0.8, 0.1], [0.5, 0.6, 0.95]])
 
@@ -24,7 +25,7 @@ def lines(axes):
 
 
 def test_it_is_reached_from_the_package():
-    assert ogd.plot is plot
+    assert ogd.lab.plot is plot
 
 
 def test_a_task_is_drawn_from_the_moment_it_is_learned():
@@ -49,7 +50,7 @@ def test_methods_are_compared_over_the_tasks_so_far_or_on_one():
     np.testing.assert_allclose(average, [[90, 75, 100 * average_accuracy(A)], [90, 75, 90]])
     np.testing.assert_allclose(lines(plot.methods({"sgd": A}, task=2)), [[np.nan, 80, 60]])
     axes = plot.methods({"sgd": A, "ogd": better})
-    assert [line.get_color() for line in axes.lines] == [ogd.catalogue.METHODS[m].look.colour for m in ("sgd", "ogd")]
+    assert [line.get_color() for line in axes.lines] == [METHODS[m].look.colour for m in ("sgd", "ogd")]
 
 
 def test_runs_come_as_matrices_records_folders_and_results(mnist, tmp_path):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import ogd
-from ogd import catalogue
+from ogd.lab import catalogue
 from test_cli import SMALL
 
 PLUGIN = '''
@@ -15,7 +15,7 @@ PLUGIN = '''
 
 import torch
 
-from ogd import benchmarks, methods
+from ogd.lab import benchmarks, methods
 
 
 @methods.register("last-few", label="Last few", options=[methods.Option("few", 2, "tasks whose data is kept")])
@@ -41,7 +41,7 @@ def noisy(tasks=2, *, noise=0.5, seed=0, dataset=None):
 '''
 
 TABLE = """
-from ogd.experiments import Experiment, Row, register
+from ogd.lab.experiments import Experiment, Row, register
 
 FAST = {"benchmark": "rotated", "tasks": 2, "epochs": 1, "batch_size": 2000, "hidden": (9,)}
 register(
@@ -61,18 +61,18 @@ import sys
 from pathlib import Path
 
 import ogd
-from ogd.experiments import resolve, runner
-from ogd.experiments.backends import Backend
+from ogd.lab.experiments import resolve, runner
+from ogd.lab.experiments.backends import Backend
 
 
-@ogd.methods.register("mine")
-class Mine(ogd.methods.SGD):
+@ogd.lab.methods.register("mine")
+class Mine(ogd.lab.methods.SGD):
     pass
 
 
 if __name__ == "__main__":
     data, out, jobs = sys.argv[1:]
-    dataset = ogd.data.load(data)
+    dataset = ogd.lab.data.load(data)
     wanted = [(resolve("rotated", m, dataset, tasks=2, epochs=1, batch_size=7), 2) for m in ("mine", "sgd")]
     outcome = runner.run(wanted, dataset, Path(out), Backend(jobs=int(jobs)))
     print(outcome.failures, [len(found) for found in outcome.found])
@@ -156,7 +156,7 @@ def test_what_a_plugin_has_is_listed_and_in_the_help(plugin):
         ("def f():\n    return 1 / 0\nf()", "mine.py, line 2: ZeroDivisionError: division by zero"),
         ("import sys\nsys.exit(3)", "mine.py, line 2: SystemExit: 3"),
         (
-            "from ogd import methods\n@methods.register('sgd')\nclass Mine(methods.Method): pass",
+            "from ogd.lab import methods\n@methods.register('sgd')\nclass Mine(methods.Method): pass",
             "mine.py, line 2: ValueError: name: there is a method 'sgd' already; choose another name",
         ),
     ],
@@ -194,8 +194,8 @@ def test_a_method_registered_in_a_script(tiny_folder, tmp_path):
 
 
 def test_a_plugin_is_loaded_once(plugin):
-    ogd.load_plugin(plugin)
-    ogd.load_plugin(str(plugin.parent / ".." / plugin.parent.name / plugin.name))
+    ogd.lab.load_plugin(plugin)
+    ogd.lab.load_plugin(str(plugin.parent / ".." / plugin.parent.name / plugin.name))
     assert catalogue.METHODS["last-few"].load().name == "last-few"
     assert catalogue.METHODS["last-few"].label == "Last few"
-    assert str(plugin) in ogd.plugins.loaded()
+    assert str(plugin) in ogd.lab.plugins.loaded()

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ogd.benchmarks.task import labels, pixels
-from ogd.data import Dataset
+from ogd.lab.benchmarks.task import labels, pixels
+from ogd.lab.data import Dataset
+from ogd.lab.models import mlp
 from ogd.memory import Dense, Memory
-from ogd.models import mlp
 from reference import logit_gradients
 
 ROOT = Path(__file__).parents[1]

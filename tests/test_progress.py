@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from ogd import progress
-from ogd.progress import Display
+from ogd.lab import progress
+from ogd.lab.progress import Display
 
 
 class Clock:

@@ -7,11 +7,11 @@ import torch
 from torch import nn, optim
 
 from memory_models import MODELS, make, moved, remembered, rows, train
-from ogd.benchmarks import rotate
-from ogd.benchmarks.task import labels, pixels
-from ogd.data import Dataset
+from ogd.lab.benchmarks import rotate
+from ogd.lab.benchmarks.task import labels, pixels
+from ogd.lab.data import Dataset
+from ogd.lab.models import mlp
 from ogd.memory import Memory
-from ogd.models import mlp
 from reference import algorithm_1, flat, logit_gradients, project_dense, trainable
 
 OPTIMIZERS = {

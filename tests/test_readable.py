@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from ogd import catalogue, records
-from ogd.cli.arguments import flag
+from ogd.lab import catalogue, records
+from ogd.lab.cli.arguments import flag
 from test_cli import run
 
 COMMON = {
@@ -67,6 +67,6 @@ def test_whatever_is_written_can_be_read(tiny_folder, tmp_path, capsys, monkeypa
         for path in written:
             assert records.read(path).path(out) == path, command
         with monkeypatch.context() as nothing:
-            nothing.setattr("ogd.experiments.dispatch.dispatch", None)  # the second time, nothing is trained
+            nothing.setattr("ogd.lab.experiments.dispatch.dispatch", None)  # the second time, nothing is trained
             assert json.loads(run(capsys, *command)[1]) == json.loads(printed), command
         assert run(capsys, "verify", out)[0] == 0, command

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import naive_lab
-from ogd import __version__, catalogue, files, records
-from ogd.experiments import resolve
-from ogd.records import Curve, RunRecord, speed, tuning
-from ogd.records.record import environment
+from ogd import __version__, files
+from ogd.lab import catalogue, records
+from ogd.lab.experiments import resolve
+from ogd.lab.records import Curve, RunRecord, speed, tuning
+from ogd.lab.records.record import environment
 
 
 def make(dataset, run=0, method="ogd", **options):

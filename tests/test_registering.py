@@ -6,14 +6,14 @@ from dataclasses import asdict, fields
 import pytest
 
 import ogd
-from ogd import catalogue
-from ogd.catalogue import Look, Option, register_benchmark, register_method
-from ogd.catalogue.register import PALETTE, RESERVED
-from ogd.cli.arguments import benchmark_settings, method_options
-from ogd.cli.parser import parser
-from ogd.experiments import plan, resolve, runner
-from ogd.records import Request
-from ogd.records.request import from_json
+from ogd.lab import catalogue
+from ogd.lab.catalogue import Look, Option, register_benchmark, register_method
+from ogd.lab.catalogue.register import PALETTE, RESERVED
+from ogd.lab.cli.arguments import benchmark_settings, method_options
+from ogd.lab.cli.parser import parser
+from ogd.lab.experiments import plan, resolve, runner
+from ogd.lab.records import Request
+from ogd.lab.records.request import from_json
 
 
 class Mine:
@@ -91,7 +91,7 @@ def test_an_option_may_have_the_name_of_another_method_s(monkeypatch, capsys):
     assert "finished task (default: 200); mine: things to keep (default: 7)" in shown
 
 
-class Halves(ogd.benchmarks.Rules):
+class Halves(ogd.lab.benchmarks.Rules):
     """Task t has the first 1/2^t of the examples; `parts` says how many tasks there are."""
 
     def resolve(self, tasks, dataset, given):
@@ -113,7 +113,7 @@ def test_rules_of_one_s_own(tiny, tmp_path):
     request = resolve("halves", "sgd", tiny, parts=3)
     assert (request.tasks, request.settings, request.angles) == (3, {"parts": 3}, None)
     assert request.benchmark_arguments == {"tasks": 3, "seed": 0, "parts": 3}
-    assert ogd.benchmarks.task_names(request) == ("1/2", "1/4", "1/8")
+    assert ogd.lab.benchmarks.task_names(request) == ("1/2", "1/4", "1/8")
     (units,) = plan.plan([(request, 1)], tiny, tmp_path)[1:]
     assert units[0].sizes == (30, 15, 7)
     assert from_json(json.loads(json.dumps(asdict(request)))) == request

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from made_records import keep, made, make
-from ogd import cli
-from ogd.data import load
-from ogd.experiments import EXPERIMENTS, resolve
-from ogd.experiments.experiment import Cell
-from ogd.experiments.paper import INIT
-from ogd.records.speed import Ratio, write
-from ogd.reporting import cost, figures, formats, heatmaps
-from ogd.reporting.cells import Entry
-from ogd.reporting.choices import CHOICES
-from ogd.reporting.collect import collect
-from ogd.reporting.compare import Comparison
-from ogd.reporting.judge import RULE, judge
-from ogd.reporting.page import page, scores
-from ogd.reporting.report import comparisons
+from ogd.lab import cli
+from ogd.lab.data import load
+from ogd.lab.experiments import EXPERIMENTS, resolve
+from ogd.lab.experiments.experiment import Cell
+from ogd.lab.experiments.paper import INIT
+from ogd.lab.records.speed import Ratio, write
+from ogd.lab.reporting import cost, figures, formats, heatmaps
+from ogd.lab.reporting.cells import Entry
+from ogd.lab.reporting.choices import CHOICES
+from ogd.lab.reporting.collect import collect
+from ogd.lab.reporting.compare import Comparison
+from ogd.lab.reporting.judge import RULE, judge
+from ogd.lab.reporting.page import page, scores
+from ogd.lab.reporting.report import comparisons
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,7 +80,7 @@ def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp
     code, out, err = run(capsys, few, "--out", tmp_path / "one")
     assert (code, out, err) == (0, f"{tmp_path / 'one' / 'index.html'}\n", "")
     arguments = ["report", str(few), "--out", str(tmp_path / "two")]
-    script = f"import sys; from ogd.cli import main; main({arguments!r}); sys.exit('torch' in sys.modules)"
+    script = f"import sys; from ogd.lab.cli import main; main({arguments!r}); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
     shown = {
@@ -209,7 +209,7 @@ def test_errors_are_one_line_and_leave_nothing(tmp_path, capsys, prepare, messag
 
 
 def test_a_place_that_cannot_be_written_to_is_said_before_drawing(few, capsys, monkeypatch):
-    monkeypatch.setattr("ogd.reporting.report.write", None)
+    monkeypatch.setattr("ogd.lab.reporting.report.write", None)
     assert run(capsys, few, "--out", "/dev/null/x") == (
         2,
         "",
@@ -220,7 +220,7 @@ def test_a_place_that_cannot_be_written_to_is_said_before_drawing(few, capsys, m
 def test_open_opens_the_page(few, tmp_path, capsys, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr("ogd.reporting.report.write", lambda found, folder, out: out / "index.html")
+    monkeypatch.setattr("ogd.lab.reporting.report.write", lambda found, folder, out: out / "index.html")
     run(capsys, few, "--out", tmp_path)
     assert opened == []
     run(capsys, few, "--out", tmp_path, "--open")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from made_records import make
-from ogd.reporting import formats
-from ogd.reporting.page import page
-from ogd.reporting.report import comparisons
+from ogd.lab.reporting import formats
+from ogd.lab.reporting.page import page
+from ogd.lab.reporting.report import comparisons
 
 
 @pytest.fixture(scope="module")

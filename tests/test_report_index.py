@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from made_records import keep, made, make
-from ogd.experiments import resolve
-from ogd.experiments.paper import INIT
-from ogd.reporting.index import index, setting
+from ogd.lab.experiments import resolve
+from ogd.lab.experiments.paper import INIT
+from ogd.lab.reporting.index import index, setting
 
 RESULTS = Path(__file__).parents[1] / "results"
 

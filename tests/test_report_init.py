@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 
 from made_records import keep, made
-from ogd.catalogue import INITS
-from ogd.experiments import EXPERIMENTS, Cell, quick, reproduce, runner
-from ogd.experiments.answers import requests_of
-from ogd.experiments.paper import INIT
-from ogd.reporting import formats
-from ogd.reporting.cells import Entry, Tally
-from ogd.reporting.choices import CHOICES
-from ogd.reporting.page import page, scores
-from ogd.reporting.report import comparisons
+from ogd.lab.catalogue import INITS
+from ogd.lab.experiments import EXPERIMENTS, Cell, quick, reproduce, runner
+from ogd.lab.experiments.answers import requests_of
+from ogd.lab.experiments.paper import INIT
+from ogd.lab.reporting import formats
+from ogd.lab.reporting.cells import Entry, Tally
+from ogd.lab.reporting.choices import CHOICES
+from ogd.lab.reporting.page import page, scores
+from ogd.lab.reporting.report import comparisons
 
 INITIAL = EXPERIMENTS["init"]
 COMMON, OTHER, RARE = sorted(INITS, key=lambda init: init != INIT)

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from made_records import keep, made, make
-from ogd import cli
-from ogd.catalogue import METHODS, Look
-from ogd.experiments import EXPERIMENTS, resolve
-from ogd.reporting import hover, opening
-from ogd.reporting.cells import Tally
-from ogd.reporting.figures import RINGS, draw
-from ogd.reporting.own import others
-from ogd.reporting.page import in_order, page, scores
-from ogd.reporting.report import comparisons
-from ogd.reporting.swatches import swatches
-from ogd.reporting.tables import mean_std
-from ogd.reporting.traces import spread
+from ogd.lab import cli
+from ogd.lab.catalogue import METHODS, Look
+from ogd.lab.experiments import EXPERIMENTS, resolve
+from ogd.lab.reporting import hover, opening
+from ogd.lab.reporting.cells import Tally
+from ogd.lab.reporting.figures import RINGS, draw
+from ogd.lab.reporting.own import others
+from ogd.lab.reporting.page import in_order, page, scores
+from ogd.lab.reporting.report import comparisons
+from ogd.lab.reporting.swatches import swatches
+from ogd.lab.reporting.tables import mean_std
+from ogd.lab.reporting.traces import spread
 
 
 def run_of(folder, mnist, benchmark, method, runs=2, **setting):

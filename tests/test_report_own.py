@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from made_records import make
-from ogd import catalogue, cli
-from ogd.catalogue import METHODS, Look, Method
-from ogd.experiments import EXPERIMENTS, Cell, Drawing, Experiment, Row, register
-from ogd.experiments.experiment import DRAWINGS
-from ogd.records.speed import Ratio, write
-from ogd.reporting import captions, figures
+from ogd.lab import catalogue, cli
+from ogd.lab.catalogue import METHODS, Look, Method
+from ogd.lab.experiments import EXPERIMENTS, Cell, Drawing, Experiment, Row, register
+from ogd.lab.experiments.experiment import DRAWINGS
+from ogd.lab.records.speed import Ratio, write
+from ogd.lab.reporting import captions, figures
 
 SETTING = {"benchmark": "rotated", "tasks": 3}
 SIZES = tuple({"benchmark": "split", "tasks": 2, "per_task": n} for n in (10, 100))

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ogd.data import load
-from ogd.experiments import EXPERIMENTS, quick, register, resolve
-from ogd.experiments.answers import Answer, Found
-from ogd.experiments.paper import COMPARED, REPLAY
-from ogd.experiments.reproduce import choose
-from ogd.records import RunRecord
-from ogd.records.speed import Ratio
-from ogd.reporting import compare, overview, speeds, table
+from ogd.lab.data import load
+from ogd.lab.experiments import EXPERIMENTS, quick, register, resolve
+from ogd.lab.experiments.answers import Answer, Found
+from ogd.lab.experiments.paper import COMPARED, REPLAY
+from ogd.lab.experiments.reproduce import choose
+from ogd.lab.records import RunRecord
+from ogd.lab.records.speed import Ratio
+from ogd.lab.reporting import compare, overview, speeds, table
 
 
 def record(request, run, final):
@@ -151,5 +151,5 @@ def test_overview_and_speeds(mnist, capsys):
 
 
 def test_reporting_does_not_import_torch():
-    script = "import sys, ogd.reporting, ogd.experiments.runner; sys.exit('torch' in sys.modules)"
+    script = "import sys, ogd.lab.reporting, ogd.lab.experiments.runner; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)

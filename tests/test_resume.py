@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from ogd import cli, temporary, tensor_files
-from ogd.experiments import dispatch, plan, processes, resolve
+from ogd import tensor_files
 from ogd.files import MACHINE
-from ogd.records.request import from_json
-from ogd.training import checkpoint
+from ogd.lab import cli, temporary
+from ogd.lab.experiments import dispatch, plan, processes, resolve
+from ogd.lab.records.request import from_json
+from ogd.lab.training import checkpoint
 from test_checkpoint import Killed
 
-EAGER = "import ogd.training.checkpoint as c; c.PATIENCE = 0.0; from ogd.cli import main; main()"
+EAGER = "import ogd.lab.training.checkpoint as c; c.PATIENCE = 0.0; from ogd.lab.cli import main; main()"
 SIZES = ["--tasks", "3", "--epochs", "3", "--batch-size", "4", "--hidden", "20", "--runs", "2", "--curve-every", "50"]
 METHODS = ["--method", "sgd", "ogd", "agem", "ewc", "--storage", "30"]
 
@@ -96,7 +97,8 @@ def workers_of(driver):
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"ogd.worker" in words and str(driver).encode() in words and b"Z" not in (folder / "stat").read_bytes():
+            ours = b"ogd.lab.worker" in words and str(driver).encode() in words
+            if ours and b"Z" not in (folder / "stat").read_bytes():
                 found.append(int(folder.name))
     return found
 
@@ -173,12 +175,12 @@ class Stop:
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Stop())
-from ogd.cli import main
+from ogd.lab.cli import main
 main(["list"])
 """
 
 
-@pytest.mark.parametrize("module", ["ogd.cli.command", "ogd.catalogue", "argparse", "numpy"])
+@pytest.mark.parametrize("module", ["ogd.lab.cli.command", "ogd.lab.catalogue", "argparse", "numpy"])
 def test_ctrl_c_while_it_starts_is_one_line(module):
     done = subprocess.run([sys.executable, "-c", STOPPED, module], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "ogd: interrupted\n")

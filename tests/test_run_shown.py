@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from made_records import made
-from ogd import cli
-from ogd.experiments import resolve
-from ogd.records import Curve, find
-from ogd.reporting import tensorboard
-from ogd.reporting.sparks import BEFORE, BLOCKS, sparks
+from ogd.lab import cli
+from ogd.lab.experiments import resolve
+from ogd.lab.records import Curve, find
+from ogd.lab.reporting import tensorboard
+from ogd.lab.reporting.sparks import BEFORE, BLOCKS, sparks
 
 ROOT = Path(__file__).parents[1]
 SMALL = ["run", "--tasks", "2", "--runs", "1", "--epochs", "1", "--batch-size", "7", "--hidden", "6", "--method", "sgd"]

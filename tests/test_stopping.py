@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ogd.cli import main
+from ogd.lab.cli import main
 
 STARTING = """
 import os, signal, sys
@@ -17,12 +17,12 @@ class Stop:
             os.kill(os.getpid(), signal.SIGTERM)
 
 sys.meta_path.insert(0, Stop())
-from ogd.cli import main
+from ogd.lab.cli import main
 main(["list"])
 """
 LEAVING = """
 import atexit, os, signal, sys
-from ogd.cli import main
+from ogd.lab.cli import main
 
 which = signal.Signals[sys.argv.pop()]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has none
@@ -35,7 +35,7 @@ def python(script, *arguments):
     return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", ["ogd.cli.command", "ogd.catalogue", "argparse"])
+@pytest.mark.parametrize("module", ["ogd.lab.cli.command", "ogd.lab.catalogue", "argparse"])
 def test_sigterm_while_it_starts_is_one_line(module):
     done = python(STARTING, module)
     assert (done.returncode, done.stderr) == (143, "ogd: interrupted\n")

@@ -8,11 +8,12 @@ import tracemalloc
 import pytest
 
 import made_records
-from ogd import json_files, records
-from ogd.experiments import resolve
+from ogd import json_files
 from ogd.json_files import BadFile
-from ogd.records import RunRecord, speed, tuning
-from ogd.records.record import to_json
+from ogd.lab import records
+from ogd.lab.experiments import resolve
+from ogd.lab.records import RunRecord, speed, tuning
+from ogd.lab.records.record import to_json
 from test_cli import run
 
 DEEP = "[" * 100_000 + "]" * 100_000

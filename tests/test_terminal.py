@@ -10,9 +10,10 @@ import pytest
 from rich.console import Console
 
 import made_records
-from ogd import files, progress
-from ogd.progress import Display
-from ogd.reporting import Table
+from ogd import files
+from ogd.lab import progress
+from ogd.lab.progress import Display
+from ogd.lab.reporting import Table
 from test_cli import SMALL, run
 
 ESC = "red\x1b[31m"
@@ -60,7 +61,7 @@ def test_a_key_that_is_unknown_is_escaped(tmp_path, capsys):
 def test_bytes_that_are_no_letters(tmp_path, write_idx):
     folder = os.fsencode(write_idx(tmp_path / "data")) + b"\xff"
     (tmp_path / "data").rename(os.fsdecode(folder))
-    script = "from ogd.cli import main; main()"
+    script = "from ogd.lab.cli import main; main()"
     for _ in range(2):  # the second one reads the records of the first
         done = subprocess.run(
             [sys.executable, "-c", script, "run", "--data", folder, *TRAIN, "--out", os.fsencode(tmp_path) + b"/o\xfe"],

@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 import naive_lab
-from ogd import benchmarks, methods, training
-from ogd.models import StackedMLP, mlp
-from ogd.training.evaluation import evaluate
+from ogd.lab import benchmarks, methods, training
+from ogd.lab.models import StackedMLP, mlp
+from ogd.lab.training.evaluation import evaluate
 from small_lab import fit, make, small_cnn
 
 
@@ -91,7 +91,7 @@ def test_end_task_is_called_with_the_trained_model(tiny):
 def test_evaluation_is_in_the_model_s_precision_and_any_batch(tiny, monkeypatch):
     task = make("permuted", tiny).tasks[1]
     model = StackedMLP((30, 8, 10), runs=[4, 2])
-    monkeypatch.setattr("ogd.training.evaluation.BATCH", 7)
+    monkeypatch.setattr("ogd.lab.training.evaluation.BATCH", 7)
     found = evaluate(model, [task], 10)
     for r, run in enumerate((4, 2)):
         x = torch.stack([naive_lab.ordered(task, one, run) for one in task.test.x])

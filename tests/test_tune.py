@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from ogd import cli
-from ogd.experiments import tune as tuning
-from ogd.progress import Silent
-from ogd.records import tuning as records
-from ogd.training import checkpoint
+from ogd.lab import cli
+from ogd.lab.experiments import tune as tuning
+from ogd.lab.progress import Silent
+from ogd.lab.records import tuning as records
+from ogd.lab.training import checkpoint
 from test_checkpoint import Killed
 from test_cli import SMALL, run
 from test_resume import EAGER, kill_when

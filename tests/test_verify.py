@@ -6,10 +6,10 @@ import shutil
 import pytest
 
 import made_records
-from ogd.cli import documents
-from ogd.experiments import resolve
-from ogd.records import speed, tuning
-from ogd.records.speed import Ratio
+from ogd.lab.cli import documents
+from ogd.lab.experiments import resolve
+from ogd.lab.records import speed, tuning
+from ogd.lab.records.speed import Ratio
 from test_cli import run
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ogd import methods
-from ogd.catalogue import METHODS
+from ogd.lab import methods
+from ogd.lab.catalogue import METHODS
 from small_lab import fit, make, weights
 
 PAGE = (Path(__file__).parents[1] / "docs" / "your-own-method.md").read_text()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
-from ogd.reporting.tables import mean_std
+from ogd.lab.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "adam.json"
 SEEDS, KEPT, BATCH, EPOCHS, ANGLES = (0, 1, 2), 200, 32, 2, (0, 20, 40)
@@ -35,7 +35,7 @@ def trained(optimizer_name: str, way: str, seed: int) -> dict[str, Any]:
     from torch.nn.functional import cross_entropy
 
     import ogd
-    from ogd import benchmarks
+    from ogd.lab import benchmarks
 
     torch.manual_seed(seed)
     rows = torch.randperm(60_000, generator=torch.Generator().manual_seed(seed))[:6_000]
@@ -81,7 +81,7 @@ def measure() -> None:
     import torch
 
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message=".*weights have moved")  # the gradient's way has no protection

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from ogd.progress import clock
-from ogd.reporting import cost
-from ogd.reporting.cells import Entry
-from ogd.reporting.compare import Comparison
-from ogd.reporting.judge import MARKS, ROUNDING, SLACK
-from ogd.reporting.page import scores
-from ogd.reporting.report import comparisons
-from ogd.reporting.tables import mean_std, signed
+from ogd.lab.progress import clock
+from ogd.lab.reporting import cost
+from ogd.lab.reporting.cells import Entry
+from ogd.lab.reporting.compare import Comparison
+from ogd.lab.reporting.judge import MARKS, ROUNDING, SLACK
+from ogd.lab.reporting.page import scores
+from ogd.lab.reporting.report import comparisons
+from ogd.lab.reporting.tables import mean_std, signed
 
 RESULTS = Path(__file__).parents[2] / "results"
 NAMES = tuple(mark.name for mark in MARKS)

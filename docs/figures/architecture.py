@@ -2,8 +2,8 @@
 
     python docs/figures/architecture.py    draws docs/images/architecture.svg
 
-Packages stand in the order of the layers in pyproject.toml, which import-linter enforces. So all dots lie below the
-diagonal: a package imports only what stands to its left.
+The library stands above the laboratory, and packages stand in the order of the layers in pyproject.toml, which
+import-linter enforces. So all dots lie below the diagonal: a package imports only what stands to its left.
 """
 
 import tomllib
@@ -12,31 +12,36 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).parents[2]
-WHAT = {
-    "cli": "the command line",
+LIBRARY = {
     "integrations": "Lightning, Hugging Face, Avalanche",
+    "measuring": "forgetting, measured",
+    "memory": "what is remembered, and protection",
+    "base": "files, checks, terminal; the laboratory's progress, plugins",
+}
+LABORATORY = {
+    "cli": "the command line",
+    "plot": "runs → axes, for notebooks",
+    "bench": "this machine's speed",
     "reporting": "records → tables, figures, the page",
     "experiments": "what is run, and where",
     "training": "the one loop",
     "methods": "how each differs from SGD",
     "optimizers": "how a stack of runs moves",
     "models": "networks as stacks of runs",
-    "measuring": "forgetting, measured",
-    "memory": "what is remembered, and protection",
     "benchmarks": "arrays → tasks",
     "records": "what was asked, what came out",
     "data": "files → arrays",
     "seeds": "every random draw",
     "catalogue": "methods, benchmarks, options by name",
-    "base": "files, checks, progress, terminal",
 }
+WHAT = {**LIBRARY, **LABORATORY}
 
 
 def packages() -> list[str]:
     """The packages from the lowest layer to the highest; single modules below all others count as `base`."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    layers = next(one["layers"] for one in contracts if one["type"] == "layers")
-    names = [name.strip().removeprefix("ogd.") for layer in reversed(layers) for name in layer.split("|")]
+    layers = [layer for one in contracts if one["type"] == "layers" for layer in reversed(one["layers"])]
+    names = [name.strip().removeprefix("ogd.") for layer in layers for name in layer.split("|")]
     return ["base", *(name for name in names if name in WHAT)]
 
 
@@ -52,7 +57,7 @@ def imports() -> dict[tuple[str, str], int]:
 
 
 def _package(module: str) -> str:
-    name = [*module.split("."), ""][1]
+    name = [*module.removeprefix("ogd").removeprefix(".lab").split("."), ""][1]
     if name in ("", "__main__"):
         return "ogd"  # doors, which import what they open
     return name if name in WHAT else "base"
@@ -66,7 +71,7 @@ def draw() -> None:
     made = figure(9, 7)
     axes = made.subplots()
     for row, name in enumerate(order):
-        colour = GREEN if name == "memory" else BLUE
+        colour = GREEN if name in LIBRARY else BLUE
         axes.scatter(row, row, s=110, marker="s", color=colour)
         bold = axes.text(row + 0.45, row, name, color=colour, va="center", weight="bold")
         beside = {"xycoords": bold, "textcoords": "offset points", "va": "center", "fontsize": 9}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
-from ogd.reporting.tables import mean_std
+from ogd.lab.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "auto.json"
 EPOCHS, BATCH, LR, SEEDS = 2, 10, 0.001, (0, 1, 2)
@@ -25,11 +25,11 @@ def measure() -> dict[str, Any]:
     """Return the accuracy on each task at the end, and the k of each task under "auto"."""
     import torch
 
-    from ogd import benchmarks
-    from ogd.methods import OGD
-    from ogd.models import StackedMLP
-    from ogd.records.record import environment
-    from ogd.training import train
+    from ogd.lab import benchmarks
+    from ogd.lab.methods import OGD
+    from ogd.lab.models import StackedMLP
+    from ogd.lab.records.record import environment
+    from ogd.lab.training import train
 
     torch.set_num_threads(1)
     benchmark = benchmarks.rotated(angles=[0, 10, 20, 30, 40])
@@ -52,8 +52,8 @@ def _run(tasks: Any, seed: int) -> tuple[list[float], list[int]]:
     import torch
     from torch.nn.functional import cross_entropy
 
+    from ogd.lab.models import mlp
     from ogd.memory import Memory
-    from ogd.models import mlp
 
     torch.manual_seed(seed)
     network, ks = mlp(), []

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
-from ogd.reporting.tables import mean_std
+from ogd.lab.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "batchnorm.json"
 STEPS, LR, SEEDS = 200, 1e-3, (0, 1, 2)
@@ -32,8 +32,8 @@ def measure() -> dict[str, Any]:
     """Return the drift of remembered logits and the accuracies after the second task, for each way and seed."""
     import torch
 
-    from ogd import benchmarks
-    from ogd.records.record import environment
+    from ogd.lab import benchmarks
+    from ogd.lab.records.record import environment
 
     torch.set_num_threads(1)
     old, new = benchmarks.rotated(angles=[0, 40]).tasks

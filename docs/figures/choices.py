@@ -3,7 +3,7 @@
 python docs/figures/choices.py --show      prints it as Markdown
 """
 
-from ogd.reporting.choices import CHOICES
+from ogd.lab.reporting.choices import CHOICES
 
 
 def show() -> None:

@@ -7,10 +7,10 @@ import statistics
 from pathlib import Path
 
 from ogd import json_files
-from ogd.data import load
-from ogd.experiments import EXPERIMENTS
-from ogd.experiments.answers import requests_of
-from ogd.records import average_accuracy, find
+from ogd.lab.data import load
+from ogd.lab.experiments import EXPERIMENTS
+from ogd.lab.experiments.answers import requests_of
+from ogd.lab.records import average_accuracy, find
 
 RESULTS = Path(__file__).parents[2] / "results"
 BENCHMARKS = {"permuted": "Permuted", "rotated": "Rotated", "split": "Split"}

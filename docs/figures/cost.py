@@ -27,10 +27,10 @@ WAYS["every 50"] = "explicit, every 50 steps"
 
 def measure_directions(n: int) -> dict[str, Any]:
     """Measure OGD with n stored directions, each way, over SGD."""
-    from ogd.experiments.bench import laboratory
-    from ogd.experiments.bench.stopwatch import side_by_side
-    from ogd.methods import OGD, SGD
-    from ogd.models import StackedMLP
+    from ogd.lab.bench import laboratory
+    from ogd.lab.bench.stopwatch import side_by_side
+    from ogd.lab.methods import OGD, SGD
+    from ogd.lab.models import StackedMLP
 
     task, model = laboratory.random_task(), StackedMLP(runs=RUNS)
     stored = OGD(n)
@@ -58,10 +58,10 @@ def measure_directions(n: int) -> dict[str, Any]:
 
 def measure_tasks(finished: int) -> dict[str, Any]:
     """Measure EWC and A-GEM after so many tasks, over SGD."""
-    from ogd.experiments.bench import laboratory
-    from ogd.experiments.bench.stopwatch import side_by_side
-    from ogd.methods import AGEM, EWC, SGD
-    from ogd.models import StackedMLP
+    from ogd.lab.bench import laboratory
+    from ogd.lab.bench.stopwatch import side_by_side
+    from ogd.lab.methods import AGEM, EWC, SGD
+    from ogd.lab.models import StackedMLP
 
     task = laboratory.random_task()
     contestants = {}
@@ -118,7 +118,7 @@ def main() -> None:
     import torch
 
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     torch.set_num_threads(1)
     record: dict[str, Any] = {"schema": 1, "runs": RUNS, "rounds": ROUNDS, "directions": [], "tasks": []}

@@ -69,9 +69,9 @@ def _optimizer(model: Any, zero: bool) -> Any:
 
 
 def _digits() -> Any:
-    from ogd import data
-    from ogd.benchmarks import rotate
-    from ogd.benchmarks.task import labels, pixels
+    from ogd.lab import data
+    from ogd.lab.benchmarks import rotate
+    from ogd.lab.benchmarks.task import labels, pixels
 
     mnist = data.load("mnist")
     images, y = pixels(mnist.train_images[:12_000]), labels(mnist.train_labels[:12_000])
@@ -82,7 +82,7 @@ def _learned(task: Any) -> Any:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from ogd.models import mlp
+    from ogd.lab.models import mlp
 
     torch.manual_seed(0)
     model = mlp()
@@ -153,7 +153,7 @@ def main() -> None:
     import torch
 
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     torch.set_num_threads(1)
     alone = trained("all", ranks=1)

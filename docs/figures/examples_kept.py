@@ -6,7 +6,7 @@ python docs/figures/examples_kept.py --show      prints it as Markdown
 from pathlib import Path
 from statistics import fmean
 
-from ogd.records import tuning
+from ogd.lab.records import tuning
 
 TUNINGS = Path(__file__).parents[2] / "results" / "tuning"
 PROTOCOLS = {

@@ -9,10 +9,10 @@ def draw() -> None:
     import torch
     from style import figure, save
 
-    from ogd import data
-    from ogd.benchmarks.task import labels, pixels
+    from ogd.lab import data
+    from ogd.lab.benchmarks.task import labels, pixels
+    from ogd.lab.models import mlp
     from ogd.memory import Factored, Memory
-    from ogd.models import mlp
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ogd import json_files
-from ogd.reporting.tables import mean_std
+from ogd.lab.reporting.tables import mean_std
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ogd.data.flights import Flights
+    from ogd.lab.data.flights import Flights
 
 ROOT = Path(__file__).parents[2]
 RECORD, DATA = ROOT / "results" / "flights.json", ROOT / "data" / "flights"
@@ -174,7 +174,7 @@ def batches(data: Part, order: Any) -> Iterator[Part]:
 def runs(way: str, seeds: tuple[int, ...], drawn: str, part: int, setting: dict[str, Any]) -> list[dict[str, Any]]:
     import torch
 
-    from ogd.data import flights
+    from ogd.lab.data import flights
 
     torch.set_num_threads(1)
     loaded = flights.load(DATA)
@@ -220,7 +220,7 @@ def measure() -> None:
 
 def write(record: dict[str, Any]) -> None:
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     write_text(RECORD, json.dumps({**record, "environment": environment()}) + "\n")
 

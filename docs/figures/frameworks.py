@@ -47,7 +47,7 @@ def digits(seed: int) -> list[Any]:
     import torch
     from torch.utils.data import TensorDataset
 
-    from ogd import benchmarks
+    from ogd.lab import benchmarks
 
     made = []
     for task in benchmarks.rotated(angles=[0, 60]).tasks:
@@ -116,7 +116,7 @@ def lightning(seed: int, protected: bool) -> Scores:
     from torch.utils.data import DataLoader
 
     from ogd.integrations.lightning import OGD
-    from ogd.models import mlp
+    from ogd.lab.models import mlp
 
     class Net(LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -148,7 +148,7 @@ def avalanche(seed: int, protected: bool) -> Scores:
     from torch import nn, optim
 
     from ogd.integrations.avalanche import OGDPlugin
-    from ogd.models import mlp
+    from ogd.lab.models import mlp
 
     tasks, model = digits(seed), mlp()
     trains, tests = ([task[i] for task in tasks] for i in range(2))
@@ -271,7 +271,7 @@ def main(names: list[str]) -> None:
     import torch
 
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     sys.path.insert(0, str(ROOT / "tests"))
     import torchvision_operators  # noqa: F401

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ogd import json_files
-from ogd.data import load
-from ogd.experiments import EXPERIMENTS
-from ogd.experiments.answers import requests_of
-from ogd.records import find
+from ogd.lab.data import load
+from ogd.lab.experiments import EXPERIMENTS
+from ogd.lab.experiments.answers import requests_of
+from ogd.lab.records import find
 
 RESULTS = Path(__file__).parents[2] / "results"
 DIGITS = {"der": "rehearsal", "ogd": "projection", "sgd": "no protection"}

@@ -30,10 +30,10 @@ def measure(n: int, width: int) -> dict[str, Any]:
     import torch
     from torch.nn import functional as F
 
-    from ogd import data
-    from ogd.benchmarks.task import labels, pixels
+    from ogd.lab import data
+    from ogd.lab.benchmarks.task import labels, pixels
+    from ogd.lab.models import mlp
     from ogd.memory import Memory
-    from ogd.models import mlp
 
     mnist = data.load("mnist")
     x, y = pixels(mnist.train_images).flatten(1), labels(mnist.train_labels)
@@ -132,7 +132,7 @@ def main() -> None:
     import torch
 
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     torch.set_num_threads(1)
     measure(10, WIDTHS[0])  # what torch does only once should not count

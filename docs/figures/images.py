@@ -17,15 +17,15 @@ SETTING = "--benchmark split --model cnn --epochs 1 --lr 0.01 --runs 3 --jobs 1"
 
 
 def measure() -> None:
-    from ogd import cli
+    from ogd.lab import cli
 
     cli.main(["run", *SETTING.split(), "--data", str(DATA), "--out", str(RESULTS), "--method", *METHODS])
 
 
 def show() -> None:
     """Print the records as Markdown."""
-    from ogd.records import read
-    from ogd.reporting import overview
+    from ogd.lab.records import read
+    from ogd.lab.reporting import overview
 
     found = {
         method: [read(path) for path in sorted(RESULTS.glob(f"split-{method}-*/run-*.json"))] for method in METHODS

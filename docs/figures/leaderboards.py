@@ -6,9 +6,9 @@ python docs/figures/leaderboards.py --show      prints the tables as Markdown
 from dataclasses import replace
 from pathlib import Path
 
-from ogd.experiments.boards import BOARDS
-from ogd.reporting.formats import table
-from ogd.reporting.report import comparisons
+from ogd.lab.experiments.boards import BOARDS
+from ogd.lab.reporting.formats import table
+from ogd.lab.reporting.report import comparisons
 
 RESULTS = Path(__file__).parents[2] / "results"
 

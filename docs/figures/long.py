@@ -119,7 +119,7 @@ def main() -> None:
     import torch
 
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     torch.set_num_threads(1)
     measured = {keep: measure(keep) for keep in KEEPS}

@@ -6,8 +6,8 @@ python docs/figures/merged.py --show      prints it as Markdown
 from pathlib import Path
 from statistics import fmean
 
-from ogd.records import tuning
-from ogd.records.tuning import Tuning
+from ogd.lab.records import tuning
+from ogd.lab.records.tuning import Tuning
 
 TUNINGS = Path(__file__).parents[2] / "results" / "tuning"
 FOUR = {"Rotated": "rotated", "Permuted": "permuted", "Split": "split", "Split, one softmax": "split single"}

@@ -62,7 +62,7 @@ def show() -> None:
 
 def main(folder: str) -> None:
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     record = {"schema": 1, **sizes(Path(folder)), "imports": [], "environment": environment()}
     write_text(RECORD, json.dumps(record, indent=1) + "\n")

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from ogd import json_files
-from ogd.data import load
-from ogd.experiments import EXPERIMENTS
-from ogd.experiments.answers import requests_of
-from ogd.records import average_accuracy, find, speed
+from ogd.lab.data import load
+from ogd.lab.experiments import EXPERIMENTS
+from ogd.lab.experiments.answers import requests_of
+from ogd.lab.records import average_accuracy, find, speed
 
 RESULTS = Path(__file__).parents[2] / "results"
 # a label, the row of the table, and the ratio that times it

@@ -24,10 +24,10 @@ def measure() -> dict[str, Any]:
     import torch
     from torch.nn.functional import cross_entropy
 
-    from ogd import benchmarks
+    from ogd.lab import benchmarks
+    from ogd.lab.models import mlp
+    from ogd.lab.records.record import environment
     from ogd.memory import Memory
-    from ogd.models import mlp
-    from ogd.records.record import environment
 
     old, new = benchmarks.rotated(angles=[0, 40]).tasks
     torch.manual_seed(0)

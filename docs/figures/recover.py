@@ -60,9 +60,9 @@ def trained() -> "tuple[Any, tuple[Tensor, Tensor], tuple[Tensor, Tensor]]":
     import torch
     from torch.nn.functional import cross_entropy
 
-    from ogd import data
-    from ogd.benchmarks.task import labels, pixels
-    from ogd.models import mlp
+    from ogd.lab import data
+    from ogd.lab.benchmarks.task import labels, pixels
+    from ogd.lab.models import mlp
 
     mnist = data.load("mnist")
     x, y = pixels(mnist.train_images).flatten(1), labels(mnist.train_labels)
@@ -102,7 +102,7 @@ def measure() -> "tuple[dict[str, Any], dict[str, Any]]":
     """Return the record, and what the figure is drawn from."""
     import torch
 
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     network, stored, unseen = trained()
     G, H = gradients(network, stored), gradients(network, unseen)

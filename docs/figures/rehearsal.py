@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
-from ogd.reporting.tables import mean_std
+from ogd.lab.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "rehearsal.json"
 SEEDS, KEPT, BATCH, EPOCHS, LR = (0, 1, 2), 200, 32, 3, 1e-3
@@ -39,7 +39,7 @@ def images(seed: int) -> list[tuple[Data, Data]]:
     """Three tasks, each its training data and its test data."""
     import torch
 
-    from ogd import benchmarks
+    from ogd.lab import benchmarks
 
     rows = torch.randperm(60_000, generator=torch.Generator().manual_seed(seed))[:6_000]
     tasks = benchmarks.rotated(angles=[0, 40, 80]).tasks
@@ -65,7 +65,7 @@ def texts(seed: int) -> list[tuple[Data, Data]]:
 
 
 def cnn() -> Any:
-    from ogd.models import cnn as lenet
+    from ogd.lab.models import cnn as lenet
 
     return lenet()
 
@@ -142,7 +142,7 @@ def measure() -> None:
     import torch
 
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     torch.set_num_threads(1)
     record: dict[str, Any] = {"schema": 1, "seeds": SEEDS, "models": {name: {} for name in MODELS}}

@@ -19,9 +19,9 @@ from torch.nn import functional as F
 
 import ogd
 from ogd import json_files
-from ogd.experiments.bench import sizes
-from ogd.experiments.bench.stopwatch import side_by_side
-from ogd.models import mlp
+from ogd.lab.bench import sizes
+from ogd.lab.bench.stopwatch import side_by_side
+from ogd.lab.models import mlp
 
 
 def peak() -> float:
@@ -110,7 +110,7 @@ def drift(length: int, dtype: torch.dtype | None) -> float:
 
 def many() -> dict[str, object]:
     """The paper's network, trained on rotated digits for a moment, with ever more directions."""
-    task = next(iter(ogd.benchmarks.rotated(tasks=1).tasks)).train
+    task = next(iter(ogd.lab.benchmarks.rotated(tasks=1).tasks)).train
     x, y = task.x.flatten(1).float(), task.y
     x = x / 255 if x.max() > 1.5 else x
     torch.manual_seed(0)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd import json_files
-from ogd.reporting.tables import mean_std
+from ogd.lab.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "stream.json"
 SEEDS, KEPT, BATCH, N, PARTS, ANGLES = (0, 1, 2), 500, 10, 30_000, 100, (0, 30, 60, 90)
@@ -35,8 +35,8 @@ def trained(way: str, seed: int) -> list[float]:
     from torch.nn.functional import cross_entropy
 
     import ogd
-    from ogd.benchmarks.rotating import rotate
-    from ogd.data import load
+    from ogd.lab.benchmarks.rotating import rotate
+    from ogd.lab.data import load
 
     torch.manual_seed(seed)
     digits = load()
@@ -77,7 +77,7 @@ def measure() -> None:
     import torch
 
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     torch.set_num_threads(1)
     record: dict[str, Any] = json_files.load(RECORD) if RECORD.exists() else {"schema": 1, "seeds": SEEDS, "runs": {}}

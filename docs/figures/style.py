@@ -6,8 +6,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ogd.catalogue.methods import BLUE, GREEN, ORANGE, SKY, VERMILION
-from ogd.reporting.style import canvas as figure
+from ogd.lab.catalogue.methods import BLUE, GREEN, ORANGE, SKY, VERMILION
+from ogd.lab.reporting.style import canvas as figure
 
 __all__ = ["BLACK", "BLUE", "GREEN", "GREY", "IMAGES", "ORANGE", "SKY", "VERMILION", "figure", "save"]
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from ogd import json_files
-from ogd.progress import clock
+from ogd.lab.progress import clock
 
 RECORD = Path(__file__).parents[2] / "results" / "times.json"
 COMMANDS = ("ogd reproduce permuted rotated split --quick", "ogd reproduce all --quick")
@@ -36,9 +36,9 @@ def seconds(command: str) -> float:
 
 
 def main() -> None:
-    from ogd.experiments.processes import cores
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.experiments.processes import cores
+    from ogd.lab.records.record import environment
 
     record = {"schema": 1, "cores": cores(), "measured": [], "environment": environment()}
     for command in COMMANDS:

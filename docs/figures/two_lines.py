@@ -42,7 +42,7 @@ def show() -> None:
 
 def main() -> None:
     from ogd.files import write_text
-    from ogd.records.record import environment
+    from ogd.lab.records.record import environment
 
     record = {"schema": 1, "runs": [measure(seed) for seed in SEEDS], "environment": environment()}
     write_text(RECORD, json.dumps(record, indent=1) + "\n")

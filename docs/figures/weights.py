@@ -5,8 +5,8 @@ python docs/figures/weights.py --show      prints it as Markdown, also while `og
 
 from pathlib import Path
 
-from ogd.reporting import table
-from ogd.reporting.report import comparisons
+from ogd.lab.reporting import table
+from ogd.lab.reporting.report import comparisons
 
 RESULTS = Path(__file__).parents[2] / "results"
 

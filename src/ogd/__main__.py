@@ -1,4 +1,4 @@
-from ogd.cli import main
+from ogd.lab.cli import main
 
 if __name__ == "__main__":
     main()

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import ogd
-from ogd import benchmarks, data
-from ogd.methods import OGD, SGD
-from ogd.models import StackedMLP, mlp
-from ogd.training import train
+from ogd.lab import benchmarks, data
+from ogd.lab.methods import OGD, SGD
+from ogd.lab.models import StackedMLP, mlp
+from ogd.lab.training import train
 
 pytest.importorskip("avalanche", reason="Avalanche is not installed: pip install 'ogd[avalanche]'")
 from avalanche.benchmarks.classic import PermutedMNIST

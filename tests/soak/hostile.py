@@ -134,13 +134,13 @@ def large_model() -> Any:
 
 def read(reader: str, path: Path) -> Callable[[], Any]:
     """A function that reads a file; everything is imported before."""
-    from ogd import data, records
     from ogd import json_files as files
-    from ogd.records import record, speed, tuning
+    from ogd.lab import data, records
+    from ogd.lab.records import record, speed, tuning
 
     if reader in ("memory", "checkpoint"):
+        from ogd.lab.training import Checkpoint, History
         from ogd.memory import Memory
-        from ogd.training import Checkpoint, History
 
         model = large_model()
         like = History(weights={"a": model.weight})

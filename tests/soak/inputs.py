@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from conftest import write_tiny
-from ogd import data
+from ogd.lab import data
 from readers import Reader, data_readers, json_readers
 from tensor_readers import checkpoint_reader, memory_readers
 

@@ -32,12 +32,12 @@ import os
 import pathlib
 
 pathlib.Path({folder!r}, os.environ[{token!r}] + "-begun").touch()
-import ogd.data
-import ogd.training.checkpoint
+import ogd.lab.data
+import ogd.lab.training.checkpoint
 
-ogd.training.checkpoint.PATIENCE = 0.0
-mnist = ogd.data.load
-ogd.data.load = lambda source=None: mnist({data!r})
+ogd.lab.training.checkpoint.PATIENCE = 0.0
+mnist = ogd.lab.data.load
+ogd.lab.data.load = lambda source=None: mnist({data!r})
 """
 SIZES = "--tasks 3 --epochs 3 --batch-size 8 --hidden 20 --runs 2"
 COMMANDS = {
@@ -180,7 +180,7 @@ class Attack:
     def _kill_worker(self, process: subprocess.Popen[str], token: str) -> bool:
         """Kill a worker, waiting for one if there is none yet."""
         while process.poll() is None:
-            workers = [pid for pid, words in processes(token) if b"ogd.worker" in words]
+            workers = [pid for pid, words in processes(token) if b"ogd.lab.worker" in words]
             if workers:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(workers[-1], signal.SIGKILL)
@@ -224,7 +224,7 @@ class Attack:
         """Look for tracebacks in what a command said."""
         if "Traceback" not in said:
             return
-        if self.begun(out).exists() or "ogd/cli/" in said:
+        if self.begun(out).exists() or "ogd/lab/cli/" in said:
             self.fail("tracebacks", f"{where}: {said.strip()[-400:]}")
         else:
             with self.lock:

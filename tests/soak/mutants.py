@@ -38,10 +38,11 @@ TESTS = {  # the first that fits; a package's fast tests
     "memory/protection": "protect protect_auto protect_lifecycle protect_outside rehearsal rehearsal_loops limits",
     "memory/rehearsal": "rehearsal examples examples_state examples_projected stream rehearsal_loops",
     "memory": "memory memory_state memory_errors memory_forgetting shares examples_state limits memory_inputs",
-    "methods": "methods training gpm golden",
-    "training": "training checkpoint golden limits",
-    "records": "records strict_files tune",
+    "lab/methods": "methods training gpm golden",
+    "lab/training": "training checkpoint golden limits",
+    "lab/records": "records strict_files tune",
 }
+PACKAGES = ("memory", "lab/methods", "lab/training", "lab/records")  # of which places are drawn
 LEFT_OUT = ("memory/ranks",)  # its tests start several processes each
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -141,7 +142,7 @@ class Mutator(ast.NodeTransformer):
 def places() -> list[tuple[str, int]]:
     """Every (file, place) that can be changed."""
     found = []
-    for package in ("memory", "methods", "training", "records"):
+    for package in PACKAGES:
         for path in sorted((ROOT / "src" / "ogd" / package).rglob("*.py")):
             name = path.relative_to(ROOT / "src" / "ogd").as_posix()
             if not name.startswith(LEFT_OUT):
@@ -273,9 +274,9 @@ def show() -> None:
         print("There is no record yet: run `python tests/soak/mutants.py`.")
         return
     record = json_files.load(RECORD)
-    by_package = {package: Counter[str]() for package in ("memory", "methods", "training", "records")}
+    by_package = {package.removeprefix("lab/"): Counter[str]() for package in PACKAGES}
     for mutant in record["mutants"]:
-        by_package[mutant["file"].split("/")[0]][mutant["outcome"]] += 1
+        by_package[mutant["file"].removeprefix("lab/").split("/")[0]][mutant["outcome"]] += 1
     print("| package | mutants | caught | too slow, so caught | survived |\n| --- | ---: | ---: | ---: | ---: |")
     total = sum(by_package.values(), Counter[str]())
     for package, counts in {**by_package, "**all**": total}.items():

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import mutate
-from ogd import cli, data, json_files, records
-from ogd.experiments import resolve
+from ogd import json_files
 from ogd.json_files import BadFile
-from ogd.records import request as requests
-from ogd.records import schema, speed, tuning
-from ogd.records.record import Curve, RunRecord, from_json, read_journal, to_json
+from ogd.lab import cli, data, records
+from ogd.lab.experiments import resolve
+from ogd.lab.records import request as requests
+from ogd.lab.records import schema, speed, tuning
+from ogd.lab.records.record import Curve, RunRecord, from_json, read_journal, to_json
 
 
 class Broken(AssertionError):

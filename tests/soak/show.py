@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ogd import json_files
-from ogd.progress import clock
+from ogd.lab.progress import clock
 
 RECORD = Path(__file__).parents[2] / "results" / "soak.json"
 HARM = ("tracebacks", "differing records", "processes left", "files left", "wrong exits", "hangs")

@@ -27,8 +27,8 @@ import kills  # noqa: E402
 from conftest import write_tiny  # noqa: E402
 from ogd import json_files  # noqa: E402
 from ogd.files import write_text  # noqa: E402
-from ogd.progress import Display  # noqa: E402
-from ogd.records.record import environment  # noqa: E402
+from ogd.lab.progress import Display  # noqa: E402
+from ogd.lab.records.record import environment  # noqa: E402
 
 RECORD = ROOT / "results" / "soak.json"
 MEMORY_DISK = Path("/dev/shm")  # inputs are many small files, which need no disk

@@ -17,14 +17,15 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import mutate
-from ogd import benchmarks, data, tensor_files
+from ogd import tensor_files
+from ogd.lab import benchmarks, data
+from ogd.lab.methods import OGD
+from ogd.lab.models import StackedMLP
+from ogd.lab.optimizers import optimizer_of
+from ogd.lab.records.schedule import Schedule
+from ogd.lab.training import Checkpoint, History, checkpoint, train
+from ogd.lab.training.loop import Diverged
 from ogd.memory import Memory
-from ogd.methods import OGD
-from ogd.models import StackedMLP
-from ogd.optimizers import optimizer_of
-from ogd.records.schedule import Schedule
-from ogd.training import Checkpoint, History, checkpoint, train
-from ogd.training.loop import Diverged
 from readers import Broken, Reader
 
 VALUES = (float("nan"), float("inf"), -1.0, 0.0, 1.0, 7.0, 1e30, 300.0)

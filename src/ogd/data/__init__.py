@@ -1,6 +1,0 @@
-"""Files → arrays. Only `fetch` ever downloads anything."""
-
-from ogd.data.dataset import Dataset, load, mapped, validation
-from ogd.data.fetching import SOURCES, fetch
-
-__all__ = ["SOURCES", "Dataset", "fetch", "load", "mapped", "validation"]

@@ -1,0 +1,237 @@
+"""The methods as data. A new one is an entry here and a file in `ogd.lab.methods`; see docs/your-own-method.md."""
+
+from collections.abc import Mapping
+
+from ogd.lab.catalogue.entry import Look, Method, Option, Value, Weight
+
+MOST_DRAWN = 10_000  # those of a thousand steps are drawn at once
+PER_TASK = Option("per_task", 200, "gradients or examples to keep of each finished task", formerly="storage")
+IN_TOTAL = Option(
+    "in_total",
+    0,
+    "gradients or examples to keep of all finished tasks together, an equal share of each, in place of --per-task",
+    least=0,
+    later=True,
+)
+CHOOSE = Option(
+    "choose",
+    "uniform",
+    "which examples of a task to keep; uncertain: the likelier the more uncertain the model is of them",
+    ("uniform", "balanced", "uncertain", "hardest", "herding"),
+    later=True,
+)
+MERGE = Option(
+    "merge",
+    1,
+    "draw so many times as many examples of a task, and keep the means of groups that are alike, each of one class",
+    later=True,
+)
+OUTPUTS = Option(
+    "outputs",
+    "true",
+    "whose gradient to store: the true class's logit (GTL), the mean logit (AVE) or every logit (ALL)",
+    ("true", "mean", "all"),
+    formerly="logits",
+)
+PROJECTION = Option(
+    "projection",
+    "implicit",
+    "implicit is fast and projects every step of sgd; explicit takes any optimizer",
+    ("implicit", "explicit"),
+)
+EVERY = Option("every", 1, "steps between two projections; more than 1 makes the projection explicit")
+REFRESH = Option(
+    "refresh",
+    0,
+    "steps after which the gradients are taken anew at the present weights, of examples that are kept; 0: never",
+    least=0,
+    later=True,
+)
+DIRECTIONS = Option(
+    "directions",
+    "drawn",
+    "which directions to keep: gradients of drawn examples, those of --candidates with the largest leverage, their "
+    "principal components, or a sketch of all tasks (Frequent Directions)",
+    ("drawn", "leverage", "pca", "sketch"),
+    later=True,
+)
+WRITTEN_OUT = ("pca", "sketch")  # those that are combinations of gradients, as long as the model has weights
+CANDIDATES = Option("candidates", 1000, "gradients of each task that --directions are chosen from", later=True)
+REFERENCE_BATCH = Option("reference_batch", 10, "stored examples drawn per step", most=MOST_DRAWN)
+REPLAY_BATCH = Option("replay_batch", 10, "stored examples replayed per step", most=MOST_DRAWN)
+REPLAY_EVERY = Option(
+    "replay_every", 1, "steps between two replays; each replay then counts that many times", later=True
+)
+ALPHA = Option(
+    "alpha",
+    0.5,
+    "weight of the squared distance from the stored outputs",
+    tuned=(("permuted", 1.0), ("rotated", 0.5), ("split", 0.2)),  # results/tuning
+    grid=(0.05, 0.1, 0.2, 0.5, 1, 2),
+)
+EWC_LAMBDA = Option(
+    "ewc_lambda",
+    1.0,
+    "weight of the penalty",
+    tuned=(("permuted", 30.0), ("rotated", 100.0), ("split", 300.0)),  # results/tuning
+    grid=(1, 3, 10, 30, 100, 300, 1000),
+)
+FISHER_EXAMPLES = Option("fisher_examples", 2000, "examples to take the Fisher information from")
+FISHER_LABELS = Option(
+    "fisher_labels", "true", "its labels: the examples' own, or drawn by the model", ("true", "sampled")
+)
+THRESHOLD_INPUT = Option("threshold_input", 0.95, "share of the network's inputs that its first layer protects")
+THRESHOLD = Option("threshold", 0.99, "share of its inputs that every other layer protects")
+THRESHOLD_GROWTH = Option("threshold_growth", 0.0, "how much both shares grow with every task")
+BASIS_EXAMPLES = Option("basis_examples", 300, "examples to take the layers' inputs from")
+
+ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+
+
+def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
+    if not finished:
+        return 1.0
+    n, every = int(options["in_total"]) or int(options["per_task"]) * finished, int(options["every"])
+    if options["directions"] in WRITTEN_OUT:
+        return 1 + (2 + n / 4) / every
+    if options["projection"] == "explicit":
+        return 1 + (2 + n / 27) / every
+    return 1.8 + n / 130 + 2 * (n / 900) ** 2
+
+
+def _after_the_first(weight: float) -> Weight:
+    return lambda options, finished: weight if finished else 1.0
+
+
+def _replay(more: float) -> Weight:
+    return lambda options, finished: 1 + more / int(options["replay_every"]) if finished else 1.0
+
+
+def check_thresholds(given: Mapping[str, Value]) -> None:
+    """Raise a ValueError for a share above 1."""
+    for option in (THRESHOLD_INPUT, THRESHOLD):
+        if float(given.get(option.name, option.default)) > 1:
+            raise ValueError(f"{option.name}: is a share, at most 1, not {given[option.name]}")
+
+
+def _perceptron(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    check_thresholds(options)
+    if model != "mlp":
+        raise ValueError(f"method: gpm works on perceptrons only: it needs model mlp, not {model}")
+    return {}
+
+
+def _one_limit(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    if options.get("in_total") and "per_task" in options:
+        raise ValueError("in_total: stands in place of per_task; give one of the two")
+    return {}
+
+
+def check_directions(given: Mapping[str, Value]) -> None:
+    """Raise a ValueError for options of OGD that do not go together."""
+    directions = given.get("directions", DIRECTIONS.default)
+    if directions != DIRECTIONS.default and given.get("refresh"):
+        raise ValueError(f"refresh: takes the gradients of drawn examples anew, not directions {directions!r}")
+    if directions == DIRECTIONS.default and "candidates" in given:
+        raise ValueError("candidates: are for directions 'leverage', 'pca' and 'sketch'")
+
+
+def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    """How OGD projects: implicitly wherever that is exact: the perceptron, SGD, every step, gradients stored once."""
+    _one_limit(options, optimizer, model)
+    check_directions(options)
+    asked = {
+        "every": options.get("every", EVERY.default),
+        "refresh": options.get("refresh", REFRESH.default),
+        "directions": options.get("directions", DIRECTIONS.default),
+        "optimizer": optimizer,
+        "model": model,
+    }
+    needed: dict[str, tuple[Value, ...]] = {
+        "every": (1,),
+        "refresh": (0,),
+        "directions": ("drawn", "leverage"),
+        "optimizer": ("sgd",),
+        "model": ("mlp",),
+    }
+    others = [f"{name} {value}" for name, value in asked.items() if value not in needed[name]]
+    if others and options.get("projection") == "implicit":
+        raise ValueError(
+            f"projection: 'implicit' is for model mlp, optimizer sgd and every 1; {others[0]} needs 'explicit'"
+        )
+    return {"projection": "explicit"} if others else {}
+
+
+METHODS = {
+    "mtl": Method(
+        "MTL",
+        "every batch from all tasks seen so far; an upper bound, not a rival",
+        "ogd.lab.methods.mtl:MTL",
+        (),
+        Look(PURPLE, "s", (0, (1, 1))),
+        _after_the_first(1.2),
+        bound=True,
+    ),
+    "ogd": Method(
+        "OGD",
+        "updates orthogonal to the gradients of stored outputs",
+        "ogd.lab.methods.ogd:OGD",
+        (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE, REFRESH, IN_TOTAL, DIRECTIONS, CANDIDATES),
+        Look(BLUE, "o", "-"),
+        _ogd_weight,
+        rule=_projection,
+    ),
+    "agem": Method(
+        "A-GEM",
+        "the loss on a batch of stored examples must not grow",
+        "ogd.lab.methods.agem:AGEM",
+        (PER_TASK, REFERENCE_BATCH, IN_TOTAL),
+        Look(ORANGE, "^", (0, (5, 1))),
+        _after_the_first(3.0),
+        rule=_one_limit,
+    ),
+    "er": Method(
+        "ER",
+        "each step also learns a batch of stored examples",
+        "ogd.lab.methods.er:ER",
+        (PER_TASK, REPLAY_BATCH, REPLAY_EVERY, IN_TOTAL, CHOOSE, MERGE),
+        Look(SKY, "P", (0, (4, 1, 1, 1, 1, 1))),
+        _replay(1.2),
+        rule=_one_limit,
+    ),
+    "der": Method(
+        "DER++",
+        "ER, and the outputs on stored examples stay near what they were",
+        "ogd.lab.methods.der:DER",
+        (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL, CHOOSE, MERGE),
+        Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
+        _replay(1.3),
+        rule=_one_limit,
+    ),
+    "ewc": Method(
+        "EWC",
+        "weights that mattered are pulled back",
+        "ogd.lab.methods.ewc:EWC",
+        (EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS),
+        Look(GREEN, "D", (0, (3, 1, 1, 1))),
+        _after_the_first(1.3),
+    ),
+    "gpm": Method(
+        "GPM",
+        "updates orthogonal to the directions in which each layer's inputs lie",
+        "ogd.lab.methods.gpm:GPM",
+        (THRESHOLD_INPUT, THRESHOLD, THRESHOLD_GROWTH, BASIS_EXAMPLES),
+        Look("#8C564B", "x", (0, (2, 1, 1, 1))),
+        _after_the_first(2.5),
+        rule=_perceptron,
+    ),
+    "sgd": Method(
+        "SGD",
+        "one task after the other, nothing done against forgetting",
+        "ogd.lab.methods.sgd:SGD",
+        (),
+        Look(VERMILION, "v", (0, (3, 1.5))),
+    ),
+}

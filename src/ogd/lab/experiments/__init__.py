@@ -1,0 +1,14 @@
+"""The paper, what it leaves open and public leaderboards as data, and what runs them."""
+
+from ogd.lab.experiments.beyond import BEYOND
+from ogd.lab.experiments.boards import BOARDS
+from ogd.lab.experiments.experiment import Cell, Drawing, Experiment, Reference, Row, quick
+from ogd.lab.experiments.memories import MEMORIES
+from ogd.lab.experiments.paper import PAPER
+from ogd.lab.experiments.registry import EXPERIMENTS, register
+from ogd.lab.experiments.resolve import resolve
+
+for _experiment in (*PAPER, *BEYOND, *MEMORIES, *BOARDS):
+    register(_experiment)
+
+__all__ = ["EXPERIMENTS", "Cell", "Drawing", "Experiment", "Reference", "Row", "quick", "register", "resolve"]

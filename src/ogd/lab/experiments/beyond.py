@@ -1,0 +1,75 @@
+"""What the paper leaves open, as data: experiments of ours, without published numbers."""
+
+from dataclasses import replace
+
+from ogd.lab.catalogue import INITS, METHODS, Look
+from ogd.lab.experiments.experiment import YARDSTICK, Drawing, Experiment, Row, varied
+from ogd.lab.experiments.paper import INIT, PAPER, TASKS
+
+LAMBDAS = (1, 10, 30, 100, 300)  # at 1000 a run on Rotated diverges
+EVERY = (10, 50, 500)
+ROTATED = {"benchmark": "rotated", "tasks": 5}
+LOOKS = {
+    benchmark: Look(METHODS["ewc"].look.colour, marker, dashes)
+    for benchmark, marker, dashes in [
+        ("permuted", "o", "-"),
+        ("rotated", "D", (0, (5, 1))),
+        ("split", "s", (0, (1, 1))),
+    ]
+}
+
+SWEEPS = (
+    Experiment(
+        "lambda",
+        "EWC over its λ: the average over 5 tasks, after the last",
+        "average",
+        tuple(f"λ = {lam}" for lam in LAMBDAS),
+        tuple(
+            Row(
+                f"{benchmark.capitalize()} MNIST",
+                "ewc",
+                tuple({"benchmark": benchmark, "tasks": 5, "ewc_lambda": float(lam)} for lam in LAMBDAS),
+                look=look,
+            )
+            for benchmark, look in LOOKS.items()
+        ),
+        runs=5,
+        drawing=Drawing("lines", "λ", over="ewc_lambda", log=True),
+        note="The ringed λ was chosen on validation data, never on the test data shown here.",
+    ),
+    Experiment(
+        "every",
+        "Rotated MNIST, 5 tasks: OGD that projects every k steps",
+        "final",
+        TASKS,
+        (
+            Row("OGD, every step", "ogd", (ROTATED,), speed="ogd_over_sgd"),
+            *(
+                Row(f"OGD, every {k}", "ogd", ({**ROTATED, "every": k},), speed=f"ogd_every_{k}_over_sgd")
+                for k in EVERY
+            ),
+            Row("SGD", "sgd", (ROTATED,), speed=YARDSTICK),
+        ),
+        runs=5,
+        note="`ogd bench` times OGD with 800 directions stored, as many as after task 4.",
+    ),
+)
+
+
+def _published(experiment: Experiment) -> Experiment:
+    return replace(experiment, rows=tuple(row for row in experiment.rows if row.published))
+
+
+TABLES = tuple(table for table in map(_published, PAPER) if table.rows)
+WEIGHTS = Experiment(
+    "init",
+    "The published tables with other initial weights: how many cells agree",
+    "agreement",
+    tuple(INITS),
+    (),
+    runs=max(table.runs for table in TABLES),
+    note=f"Rows without published numbers do not count. The tables take `{INIT}`.",
+    parts=tuple(tuple(varied(table, init=init) for init in INITS) for table in TABLES),
+)
+
+BEYOND = (*(varied(sweep, init=INIT) for sweep in SWEEPS), WEIGHTS)

@@ -1,0 +1,183 @@
+"""Which memory keeps what: experiments of ours on what a method stores and how it uses it."""
+
+from collections.abc import Iterable
+
+from ogd.lab.catalogue import Look
+from ogd.lab.experiments.experiment import Drawing, Experiment, Row, Setting
+from ogd.lab.experiments.paper import EPOCHS, INIT
+
+# One setting for all benchmarks; `merge` is chosen on validation data (results/tuning/merged), α is the default.
+RECOMMENDED: Setting = {"choose": "uncertain", "merge": 5, "replay_batch": 20, "replay_every": 10, "alpha": 0.5}
+SINGLE: Setting = {**RECOMMENDED, "merge": 1}
+LOOK = Look("#117733", "*", (0, (4, 2)))  # of that row
+BENCHMARKS: dict[str, Setting] = {
+    "Rotated": {"benchmark": "rotated", "tasks": 5},
+    "Permuted": {"benchmark": "permuted", "tasks": 5},
+    "Split": {"benchmark": "split", "tasks": 5},
+    "Split, one softmax": {"benchmark": "split", "tasks": 5, "heads": "single"},
+}
+ROTATED = BENCHMARKS["Rotated"]
+CHOICES: dict[str, Setting] = {
+    "uniform": {"choose": "uniform"},
+    "balanced": {"choose": "balanced"},
+    "uncertain": {"choose": "uncertain"},
+    "hardest": {"choose": "hardest"},
+    "herding": {"choose": "herding"},
+    "uniform, merge 5": {"choose": "uniform", "merge": 5},
+    "uncertain, merge 5": {"choose": "uncertain", "merge": 5},
+}
+KEPT = (10, 20, 50, 200)
+ANGLES = (30, 60, 90, 120, 180)
+RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
+LONG = EPOCHS  # per task, as in Figure 5
+COMPARED: dict[str, tuple[str, Setting]] = {
+    "MTL": ("mtl", {}),
+    "rehearsal, recommended": ("der", RECOMMENDED),
+    "rehearsal, not merged": ("der", SINGLE),
+    "DER++": ("der", {}),
+    "ER": ("er", {}),
+    "A-GEM": ("agem", {}),
+    "EWC, tuned λ": ("ewc", {}),
+    "OGD": ("ogd", {}),
+    "SGD": ("sgd", {}),
+}
+LOOKS = {
+    "rehearsal, recommended": LOOK,
+    "rehearsal, not merged": Look("#44AA99", "d", (0, (4, 2, 1, 2))),
+    "OGD, renewed": Look("#CC6677", "P", (0, (1, 1))),
+}
+
+
+def _rows(columns: Iterable[Setting], compared: dict[str, tuple[str, Setting]] = COMPARED) -> tuple[Row, ...]:
+    columns, found = tuple(columns), []
+    for label, (method, options) in compared.items():
+        settings = tuple({**column, **options, "init": INIT} for column in columns)
+        found.append(Row(label, method, settings, look=LOOKS.get(label), subject=method == "ogd"))
+    return tuple(found)
+
+
+def _only(*labels: str) -> dict[str, tuple[str, Setting]]:
+    return {label: COMPARED[label] for label in labels}
+
+
+WHICH = Experiment(
+    "which",
+    "Which protection: the average over 5 tasks, after the last",
+    "average",
+    tuple(BENCHMARKS),
+    _rows(BENCHMARKS.values()),
+    runs=5,
+    note="200 examples or gradients of each task are stored. Split has one head per task, or one softmax over all ten "
+    "classes. The recommended rehearsal draws examples by uncertainty, keeps means of five that are alike (merge 5), "
+    "and takes 20 of these every 10 steps, with α = 0.5 on every benchmark.",
+    named=True,
+)
+CHOOSING = Experiment(
+    "kept",
+    "Rotated MNIST, 5 tasks: which examples DER++ keeps, and how many",
+    "average",
+    tuple(f"{n} per task" for n in KEPT),
+    tuple(
+        Row(
+            label,
+            "der",
+            tuple({**ROTATED, "epochs": 1, "lr": 5e-3, "init": INIT, "per_task": n, **choice} for n in KEPT),
+        )
+        for label, choice in CHOICES.items()
+    ),
+    runs=3,
+    note="One epoch per task at a learning rate of 0.005; 10 examples replayed per step, α = 0.5. Merge 5: five times "
+    "as many are drawn, and the means of groups that are alike are kept.",
+    profile="one epoch per task",
+    named=True,
+)
+DISSIMILAR = Experiment(
+    "dissimilar",
+    "Rotated MNIST, 2 tasks: task 1 after task 2, over the angle of task 2",
+    "first",
+    tuple(f"{angle}°" for angle in ANGLES),
+    _rows(
+        ({"benchmark": "rotated", "angles": (0, angle)} for angle in ANGLES),
+        _only("MTL", "rehearsal, recommended", "rehearsal, not merged", "ER", "A-GEM")
+        | {"OGD, renewed": ("ogd", {"refresh": 500})}
+        | _only("OGD", "SGD"),
+    ),
+    runs=3,
+    drawing=Drawing("lines", "angle of task 2 (degrees)", over="angles"),
+    note="As Figure 3, with more ways to use 200 stored examples. Renewed: gradients of kept examples taken anew "
+    "every 500 steps.",
+    named=True,
+)
+HIGH_RATES = Experiment(
+    "rates",
+    "Rotated MNIST, 5 tasks, one pass: the average after the last, over the learning rate",
+    "average",
+    tuple(f"{lr:g}" for lr in RATES),
+    _rows(
+        ({**ROTATED, "epochs": 1, "lr": lr} for lr in RATES),
+        _only("MTL", "rehearsal, recommended", "ER", "OGD", "SGD"),
+    ),
+    runs=3,
+    drawing=Drawing("lines", "learning rate", over="lr", log=True),
+    note="One epoch per task.",
+    profile="one epoch per task",
+    named=True,
+)
+LONGER = Experiment(
+    "longer",
+    "Permuted MNIST, 2 tasks: task 1 after task 2, over the epochs per task",
+    "first",
+    tuple(f"{epochs} epochs" for epochs in LONG),
+    _rows(
+        ({"benchmark": "permuted", "tasks": 2, "epochs": epochs} for epochs in LONG),
+        _only("MTL", "rehearsal, recommended", "EWC, tuned λ", "ER", "A-GEM", "OGD", "SGD"),
+    ),
+    runs=3,
+    note="As Figure 5, with the ways to replay 200 stored examples.",
+    named=True,
+)
+# Written-out directions are dear to make and to project by: fewer images, and a projection every 100 steps for all.
+SHORT: Setting = {"epochs": 1, "lr": 1e-2, "init": INIT, "left_out": 50_000}
+SELDOM: Setting = {**SHORT, "every": 100}
+ROTATED_20: Setting = {"benchmark": "rotated", "angles": tuple(range(0, 100, 5))}
+IN_TOTAL = (200, 1000)
+DIRECTIONS = Experiment(
+    "directions",
+    "Rotated MNIST, 5 tasks: which directions OGD keeps, and how many",
+    "average",
+    tuple(f"{n} per task" for n in KEPT),
+    tuple(
+        Row(label, "ogd", tuple({**ROTATED, **SELDOM, **options, "per_task": n} for n in KEPT))
+        for label, options in (
+            ("drawn", {}),
+            *((name, {"directions": name, "candidates": 500}) for name in ("leverage", "pca", "sketch")),
+        )
+    ),
+    runs=3,
+    note="10,000 images and one epoch per task at a learning rate of 0.01, projected every 100 steps. All but the "
+    "drawn directions come from the gradients of 500 examples of each task. The sketch is of all tasks, with as many "
+    "rows as the others have together.",
+    profile="one epoch of 10,000 images per task",
+    named=True,
+)
+BUDGETS = Experiment(
+    "budgets",
+    "Rotated MNIST, 20 tasks: a memory of a fixed size",
+    "average",
+    tuple(f"{n} in total" for n in IN_TOTAL),
+    tuple(
+        Row(label, method, tuple({**ROTATED_20, **options, "in_total": n} for n in IN_TOTAL))
+        for label, method, options in (
+            ("DER++", "der", {**SHORT, "alpha": 0.5}),
+            ("ER", "er", SHORT),
+            ("OGD, drawn", "ogd", SELDOM),
+            ("OGD, sketch", "ogd", {**SELDOM, "directions": "sketch", "candidates": 250}),
+        )
+    ),
+    runs=3,
+    note="Angles of 0°, 5°, … 95°, trained as in `directions`. So many examples, gradients or rows of the sketch, "
+    "which comes from the gradients of 250 examples of each task. Tasks share examples and gradients equally.",
+    profile="one epoch of 10,000 images per task",
+    named=True,
+)
+MEMORIES = (WHICH, CHOOSING, DISSIMILAR, HIGH_RATES, LONGER, DIRECTIONS, BUDGETS)

@@ -1,0 +1,149 @@
+"""What a user says → a request, with the paper's defaults; or an error that names the argument. Never imports torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ogd.checks import check_name, check_whole
+from ogd.lab import catalogue
+from ogd.lab.benchmarks.rules import rules_of
+from ogd.lab.catalogue.entry import Value
+from ogd.lab.data import Dataset
+from ogd.lab.records.request import HIDDEN, MOST_TASKS, Request
+from ogd.lab.records.schedule import Schedule
+
+
+def resolve(
+    benchmark: str,
+    method: str,
+    dataset: Dataset,
+    *,
+    tasks: int | None = None,
+    model: str = catalogue.DEFAULT_MODEL,
+    hidden: Sequence[int] | None = None,
+    init: str = catalogue.DEFAULT_INIT,
+    biases: bool = True,
+    epochs: int = Schedule.epochs,
+    batch_size: int = Schedule.batch_size,
+    lr: float = Schedule.lr,
+    optimizer: str = Schedule.optimizer,
+    momentum: float = Schedule.momentum,
+    keep_optimizer: bool = Schedule.keep_optimizer,
+    seed: int = Schedule.seed,
+    curve_every: int | None = Schedule.curve_every,
+    **own: Any,
+) -> Request:
+    """Return the request for what a user says, or raise a ValueError that names the argument which is wrong.
+
+    `own` has the benchmark's own settings and the method's own options; None is the same as not given.
+
+    Examples:
+        >>> from ogd.lab.data import load
+        >>> resolve("rotated", "ogd", load(), per_task=100).angles
+        (0.0, 10.0, 20.0, 30.0, 40.0)
+    """
+    check_name("benchmark", benchmark, catalogue.BENCHMARKS)
+    check_name("method", method, catalogue.METHODS)
+    check_name("model", model, HIDDEN)
+    check_name("init", init, catalogue.INITS)
+    if not isinstance(biases, bool):
+        raise ValueError(f"biases: must be True or False, not {biases!r}")
+    schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, keep_optimizer, seed, curve_every)
+    settings, options = _shared_out(benchmark, method, own)
+    check_tasks(tasks, settings)
+    request = Request(
+        benchmark=benchmark,
+        method=method,
+        hidden=resolve_hidden(model, hidden),
+        options=resolve_options(method, benchmark, optimizer, model, options),
+        data=dataset.name,
+        data_sha256=dataset.sha256,
+        init=init,
+        model=model,
+        biases=biases,
+        **_placed(benchmark, rules_of(benchmark).resolve(tasks, dataset, settings)),
+        **{**asdict(schedule), "lr": float(lr), "momentum": float(momentum)},
+    )
+    check_room(request, max(dataset.classes) + 1)
+    return request
+
+
+def check_room(request: Request, classes: int) -> None:
+    """Raise a ValueError if a method may keep less than it must: an example per task, or all logits of one example."""
+    in_total, per_task = (int(request.options.get(name, 0)) for name in ("in_total", "per_task"))
+    if request.partition is not None and request.heads == "multi":
+        classes = max(map(len, request.partition))
+    each = classes if request.options.get("outputs") == "all" else 1
+    if 0 < in_total < request.tasks * each:
+        what = "an example per task" if each == 1 else "the logits of an example per task"
+        raise ValueError(f"in_total: must be at least {request.tasks * each}, {what}, not {in_total}")
+    if not in_total and 0 < per_task < each:
+        raise ValueError(f"per_task: must be at least {each}, the logits of one example, not {per_task}")
+
+
+def check_tasks(tasks: int | None, settings: Mapping[str, Any]) -> None:
+    """Raise a ValueError if there are more tasks than a record can hold, before anything is made for them."""
+    check_whole(1, optional=("tasks",), tasks=tasks)
+    if tasks is not None and tasks > MOST_TASKS:
+        raise ValueError(f"tasks: must be at most {MOST_TASKS}, not {tasks:,}")
+    angles = settings.get("angles")
+    if isinstance(angles, Sequence) and len(angles) > MOST_TASKS:
+        raise ValueError(f"angles: must be at most {MOST_TASKS}, one per task, not {len(angles):,}")
+
+
+def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
+    """Return the units of a model's hidden linear layers; a CNN has exactly one."""
+    if hidden is None:
+        return HIDDEN[model]
+    if not hidden:
+        raise ValueError("hidden: give at least one layer")
+    for units in hidden:
+        check_whole(1, hidden=units)
+    if model == "cnn" and len(hidden) != 1:
+        raise ValueError(f"hidden: a cnn has one hidden linear layer, not {len(hidden)}")
+    return tuple(hidden)
+
+
+def resolve_options(
+    method: str, benchmark: str, optimizer: str, model: str, given: Mapping[str, Value]
+) -> dict[str, Value]:
+    """Return all of a method's own options, with defaults for those that are not given."""
+    entry = catalogue.METHODS[method]
+    catalogue.check_options(method, **given)
+    given = {**given, **entry.rule(given, optimizer, model)}
+    return {option.name: option.value(given.get(option.name), benchmark) for option in entry.options}
+
+
+def _shared_out(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Tell the benchmark's settings from the method's options; what belongs to neither is an error."""
+    given = {name: value for name, value in own.items() if value is not None}
+    settings = {option.name for option in catalogue.BENCHMARKS[benchmark].settings}
+    options = {option.name for option in catalogue.METHODS[method].options}
+    for name in given.keys() - settings - options:
+        owners = [b for b, entry in catalogue.BENCHMARKS.items() if name in {option.name for option in entry.settings}]
+        if owners:
+            raise ValueError(f"{name}: is for benchmark {' or '.join(map(repr, owners))}, not {benchmark!r}")
+        has = f", which has {', '.join(sorted(options))}" if options else ", which has none"
+        raise ValueError(f"{name}: is no option of {method}{has}")
+    return (
+        {name: value for name, value in given.items() if name in settings},
+        {name: value for name, value in given.items() if name in options},
+    )
+
+
+def _placed(benchmark: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The first settings of our own benchmarks are fields of a request, and all others go into one field together.
+
+    There, a setting added after a benchmark's first records is left out while it is at its default.
+    """
+    ours = dict.fromkeys(("tasks", "angles", "partition", "heads"))
+    usual = {option.name: option.default for option in catalogue.BENCHMARKS[benchmark].settings if option.later}
+    return {
+        **ours,
+        **{name: value for name, value in settings.items() if name in ours},
+        "settings": {
+            name: value
+            for name, value in settings.items()
+            if name not in ours and (name not in usual or value != usual[name])
+        },
+    }

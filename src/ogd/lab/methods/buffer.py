@@ -1,0 +1,113 @@
+"""Examples of finished tasks that a method draws batches from: the one buffer of A-GEM, ER and DER++."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ogd.lab import seeds
+from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.methods.finished import Finished
+
+BLOCK = 1000  # steps whose batches are drawn at once
+
+
+@dataclass(frozen=True)
+class Stored(Batch):
+    """Stored examples with the logits `z` (R, B, C) that the model had for them at the end of their task."""
+
+    z: Tensor | None = None
+
+    def each(self, change: Callable[[Tensor, str], Tensor]) -> "Stored":
+        """Return the same with every tensor changed, given it and its name."""
+        return replace(self, **{name: change(t, name) for name, t in vars(self).items() if t is not None})
+
+
+class Buffer:
+    """Keeps `per_task` examples of every finished task and draws `batch` of them per step, with replacement.
+
+    With `in_total`, it keeps so many of all tasks together instead: each has an equal share, which shrinks as tasks
+    are added. What is drawn depends on the seed, the run, the task and the step alone, so that a killed training goes
+    on alike.
+
+    Examples:
+        >>> bool(Buffer(per_task=200, batch=10))
+        False
+    """
+
+    def __init__(
+        self,
+        per_task: int,
+        batch: int,
+        *,
+        in_total: int = 0,
+        outputs: bool = False,
+        choose: str = "uniform",
+        merge: int = 1,
+    ) -> None:
+        self.per_task, self.in_total, self.batch, self.outputs = per_task, in_total, batch, outputs
+        self.choose, self.merge = choose, merge
+        self.stored: Stored | None = None
+        self.counts: list[int] = []  # examples of each task
+        self.tasks, self.began, self.seed = 0, 0, 0
+        self.runs: tuple[int, ...] = ()
+        self._block = -1
+        self._index = torch.empty(0)  # (R, BLOCK, batch)
+
+    def __bool__(self) -> bool:
+        return self.stored is not None
+
+    def add(self, finished: Finished) -> None:
+        """Store examples of a finished task, each with its own task's head, and the present logits where wanted."""
+        shares = shared_out(self.per_task, self.in_total, finished.number)
+        kept = finished.draw(shares[-1], self.choose, self.merge)
+        head = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
+        z = finished.model.passing(kept.x)[1] if self.outputs else None
+        new = Stored(kept.x, kept.target, head.expand_as(kept.target), z)
+        if self.stored is None:
+            self.stored, self.began = new, finished.step
+        else:
+            old, counts = self.stored, self.counts
+            self.counts = [min(pair) for pair in zip(counts, shares[:-1], strict=True)]
+            rows = _first_of_each(counts, self.counts)
+            self.stored = old.each(lambda t, name: torch.cat([t[:, rows], getattr(new, name)], 1))
+        self.counts.append(new.x.shape[1])
+        self.tasks, self.seed, self.runs = finished.number, finished.seed, finished.model.runs
+        self._block = -1  # what was drawn from a smaller buffer is out of date
+
+    def draw(self, step: int) -> Stored:
+        """Return the batch of a step, counted since training began."""
+        assert self.stored is not None
+        block, at = divmod(step - self.began, BLOCK)
+        if block != self._block:
+            purpose, n = f"reference/{self.tasks}/{block}", self.stored.x.shape[1]
+            draws = [seeds.generator(self.seed, r, purpose) for r in self.runs]
+            self._index = torch.stack([torch.randint(n, (BLOCK, self.batch), generator=g) for g in draws])
+            self._block = block
+        index = self._index[:, at]  # (R, B)
+        rows = torch.arange(len(index))[:, None]
+        return self.stored.each(lambda t, _: t[rows, index])
+
+
+def shared_out(per_task: int, in_total: int, tasks: int) -> list[int]:
+    """Return how much may be kept of each task: `per_task`, or an equal share of `in_total` where that is not 0."""
+    return equal_shares(in_total, tasks) if in_total else [per_task] * tasks
+
+
+def equal_shares(total: int, tasks: int) -> list[int]:
+    """Share a buffer out among tasks; what is left over goes to the first ones, one each.
+
+    Examples:
+        >>> equal_shares(500, 3)
+        [167, 167, 166]
+    """
+    if total < tasks:
+        raise ValueError(f"in_total: {total} examples cannot be shared by {tasks} tasks")
+    return [total // tasks + (t < total % tasks) for t in range(tasks)]
+
+
+def _first_of_each(counts: Sequence[int], kept: Sequence[int]) -> Tensor:
+    """Return which rows are the first `kept` of each task, as if only so many had been chosen."""
+    starts = [sum(counts[:t]) for t in range(len(counts))]
+    return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, kept, strict=True)])

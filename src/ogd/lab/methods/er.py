@@ -1,0 +1,69 @@
+"""ER: experience replay (Chaudhry et al., 2019, "On Tiny Episodic Memories in Continual Learning").
+
+Some examples of every finished task are kept. Each step also takes a batch B' of them, and minimises
+
+    L = cross-entropy(B) + cross-entropy(B'),
+
+each averaged over its batch and each example under its own task's head. With `replay_every` = k, B' is taken at every
+k-th step and its part of the loss counts k times, so that on average it weighs the same.
+"""
+
+from torch import Tensor
+
+from ogd.lab import catalogue
+from ogd.lab.catalogue.methods import CHOOSE, IN_TOTAL, MERGE, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
+from ogd.lab.methods.buffer import Buffer, Stored
+from ogd.lab.methods.finished import Finished
+from ogd.lab.methods.method import Method
+from ogd.lab.models.gradient import Gradient
+from ogd.lab.models.loss import loss_gradient
+from ogd.lab.models.stack import Stack
+
+
+class ER(Method):
+    """Keep `per_task` examples of each task, or `in_total` of all; replay `replay_batch` every `replay_every` steps.
+
+    Examples:
+        >>> ER(per_task=100).replay_batch
+        10
+    """
+
+    name = "er"
+    outputs = False  # whether the logits of the examples are kept, too
+
+    def __init__(
+        self,
+        per_task: int = PER_TASK.default,
+        replay_batch: int = REPLAY_BATCH.default,
+        replay_every: int = REPLAY_EVERY.default,
+        in_total: int = IN_TOTAL.default,
+        choose: str = CHOOSE.default,
+        merge: int = MERGE.default,
+    ) -> None:
+        given = {"per_task": per_task, "replay_batch": replay_batch, "replay_every": replay_every}
+        catalogue.check_options("er", **given, in_total=in_total, choose=choose, merge=merge)
+        self.per_task, self.replay_batch = per_task, replay_batch
+        self.replay_every, self.in_total, self.choose, self.merge = replay_every, in_total, choose, merge
+
+    def begin(self, model: Stack, seed: int) -> None:
+        kept, drawn = self.per_task, self.replay_batch
+        self.buffer = Buffer(
+            kept, drawn, in_total=self.in_total, outputs=self.outputs, choose=self.choose, merge=self.merge
+        )
+
+    def end_task(self, finished: Finished) -> None:
+        self.buffer.add(finished)
+
+    def transform(self, gradient: Gradient, model: Stack, step: int) -> Gradient:
+        if not self.buffer or (step - self.buffer.began + 1) % self.replay_every:
+            return gradient
+        batch = self.buffer.draw(step)
+        tape, z = model.passing(batch.x)
+        delta = self.replayed(z, batch)
+        if self.replay_every > 1:
+            delta *= self.replay_every
+        return gradient.plus(model.backward(tape, delta))
+
+    def replayed(self, z: Tensor, batch: Stored) -> Tensor:
+        """Return the gradient of the loss on B' with respect to its logits z (R, B', C)."""
+        return loss_gradient(z, batch.target, batch.head)

@@ -1,0 +1,183 @@
+"""OGD: Orthogonal Gradient Descent, the paper's Algorithm 1, for a stack of runs.
+
+At the end of a task the gradients of some outputs are stored: the true class's logit of each example (GTL), the mean
+logit (AVE) or every logit (ALL) of the task's head. They are the rows of G, and from then on the weights move only by
+P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; store and projector are those of `ogd.Memory`. With `refresh`
+the examples are kept instead, and their gradients taken anew at the present weights. With `directions` the rows of G
+are not the gradients of drawn examples, but chosen or made from those of more: `ogd.lab.methods.directions`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from ogd.lab import catalogue
+from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.catalogue.methods import (
+    CANDIDATES,
+    CHOOSE,
+    DIRECTIONS,
+    EVERY,
+    IN_TOTAL,
+    OUTPUTS,
+    PER_TASK,
+    REFRESH,
+    WRITTEN_OUT,
+    check_directions,
+)
+from ogd.lab.methods.buffer import shared_out
+from ogd.lab.methods.constraint import Constraint
+from ogd.lab.methods.directions import leading, leverage, sketched, spectrum
+from ogd.lab.methods.explicit import Explicit
+from ogd.lab.methods.finished import Finished
+from ogd.lab.methods.implicit import Implicit
+from ogd.lab.methods.method import Method
+from ogd.lab.methods.renewed import Renewed
+from ogd.lab.models.mlp import StackedMLP
+from ogd.lab.models.stack import Stack
+from ogd.lab.optimizers import Optimizer
+from ogd.lab.optimizers.sgd import SGD
+from ogd.memory.algebra.combined import written_out
+from ogd.memory.algebra.projector import Projector, projector_of
+from ogd.memory.algebra.rows import shortened
+from ogd.memory.algebra.store import Piece, Store
+
+Classes = tuple[int, ...] | None
+
+
+class OGD(Method):
+    """Store `per_task` gradients of each task, of the `outputs` "true" (GTL), "mean" (AVE) or "all" (ALL).
+
+    With `in_total` it stores so many of all tasks together instead; the share of each shrinks as tasks are added.
+
+    `projection="implicit"` is exact at every step and forms nothing of the size of G; it needs the perceptron and SGD.
+    `"explicit"` replaces the displacement since the last projection by its projection, every `every` steps. None takes
+    the implicit one wherever it can be had. With `refresh` the gradients are taken anew after so many steps; 0: never.
+    `directions` other than "drawn" come from the gradients of `candidates` outputs per task. "pca" and "sketch" are
+    combinations of them, each as long as the model has weights, which the implicit projection cannot use.
+
+    Examples:
+        >>> OGD(per_task=100, outputs="all").every
+        1
+    """
+
+    name = "ogd"
+
+    def __init__(
+        self,
+        per_task: int = PER_TASK.default,
+        outputs: str = OUTPUTS.default,
+        projection: str | None = None,
+        every: int = EVERY.default,
+        choose: str = CHOOSE.default,
+        refresh: int = REFRESH.default,
+        in_total: int = IN_TOTAL.default,
+        directions: str = DIRECTIONS.default,
+        candidates: int = CANDIDATES.default,
+    ) -> None:
+        given = {"per_task": per_task, "outputs": outputs, "every": every, "in_total": in_total}
+        given |= {"refresh": refresh, "directions": directions, "candidates": candidates}
+        catalogue.check_options("ogd", **given, choose=choose)
+        check_directions({"directions": directions, "refresh": refresh})
+        if projection is not None:
+            catalogue.check_options("ogd", projection=projection)
+        if projection == "implicit" and every != 1:
+            raise ValueError(f"every: {every} needs projection 'explicit'; 'implicit' projects every step")
+        if projection == "implicit" and refresh:
+            raise ValueError(f"refresh: {refresh} needs projection 'explicit'")
+        if projection == "implicit" and directions in WRITTEN_OUT:
+            raise ValueError(f"directions: {directions!r} needs projection 'explicit'")
+        self.per_task, self.outputs, self.projection, self.every = per_task, outputs, projection, every
+        self.choose, self.refresh, self.in_total = choose, refresh, in_total
+        self.directions, self.candidates = directions, candidates
+
+    def begin(self, model: Stack, seed: int) -> None:
+        self.store = Store()
+        self.kept: list[tuple[Batch, Classes]] = []
+
+    def end_task(self, finished: Finished) -> None:
+        classes = finished.task.classes
+        width = self._width(classes, finished.outputs)
+        shares = shared_out(self.per_task, self.in_total, finished.number)
+        if shares[-1] < width:
+            which = "in_total" if self.in_total else "per_task"
+            raise ValueError(f"{which}: {shares[-1]} gradients cannot hold all {width} logits of one example")
+        if self.in_total and self.directions != "sketch":
+            self._shrink(shares, finished.outputs)
+        if self.directions != "drawn":
+            self.store = self._chosen(finished, shares[-1], width, sum(shares))
+            return
+        batch = finished.draw(shares[-1] // width, self.choose)
+        if self.refresh:
+            self.kept.append((batch, classes))
+        else:
+            self.store = self._grown(self.store, finished.model, batch, classes)
+
+    def constraint(self, optimizer: Optimizer) -> Constraint:
+        model = optimizer.model
+        if self.refresh and self.kept:
+            return Renewed(optimizer, lambda: self._renewed(model), self.every, self.refresh)
+        projector = projector_of(self.store, _weights(model))
+        if projector is None:
+            return Constraint(model)
+        if self.projection == "explicit" or self.every > 1 or self.directions in WRITTEN_OUT:
+            return Explicit(optimizer, projector, self.every)
+        if isinstance(model, StackedMLP) and isinstance(optimizer, SGD):
+            return Implicit(optimizer, projector)
+        if self.projection == "implicit":
+            raise ValueError("projection: 'implicit' needs a StackedMLP and the optimizer sgd; use 'explicit'")
+        return Explicit(optimizer, projector, self.every)
+
+    def _width(self, classes: Classes, outputs: int) -> int:
+        """How many gradients an example has."""
+        return len(classes or range(outputs)) if self.outputs == "all" else 1
+
+    def _shrink(self, shares: Sequence[int], outputs: int) -> None:
+        """Keep as much of each task as its share allows: the first of its gradients or examples."""
+        self.store = shortened(self.store, shares)
+        pairs = zip(self.kept, shares, strict=False)
+        self.kept = [(next(batch.split(n // self._width(of, outputs))), of) for (batch, of), n in pairs]
+
+    def _chosen(self, finished: Finished, share: int, width: int, in_all: int) -> Store:
+        """The store with `share` directions of a task that are chosen or made from the gradients of its candidates."""
+        model, classes = finished.model, finished.task.classes
+        pool = finished.draw(max(self.candidates, share) // width, self.choose)
+        new, rows = model.output_gradients(pool, self.outputs, classes)
+        everything = _extended(self.store, new, rows, model)
+        protected = 0 if self.directions == "sketch" else len(self.store)
+        lam, V = spectrum(everything.gram(model.params), protected, model.dtype)
+        if self.directions == "leverage":
+            scores = leverage(lam, V, share).unflatten(-1, (-1, width)).sum(-1)  # of examples, (R, m)
+            best = scores.topk(min(share // width, scores.shape[-1])).indices
+            return self._grown(self.store, model, pool.at(best), classes)
+        if self.directions == "pca":
+            C = leading(lam, V, share)
+            return _extended(self.store, written_out(new, C, model.dtype), C.shape[-2], model)
+        C = sketched(lam, V, in_all)
+        return _extended(Store(), written_out(everything.pieces, C, model.dtype), C.shape[-2], model)
+
+    def _grown(self, store: Store, model: Stack, batch: Batch, classes: Classes) -> Store:
+        new, rows = model.output_gradients(batch, self.outputs, classes)
+        return _extended(store, new, rows, model, each=rows // batch.x.shape[1])
+
+    def _renewed(self, model: Stack) -> Projector:
+        """P from the gradients of the kept examples at the present weights."""
+        store = Store()
+        for batch, classes in self.kept:
+            store = self._grown(store, model, batch, classes)
+        projector = projector_of(store, _weights(model))
+        assert projector is not None
+        return projector
+
+
+def _extended(store: Store, new: Sequence[Piece], rows: int, model: Stack, each: int = 1) -> Store:
+    """The store with the rows of another task, `each` of an example."""
+    shapes = {name: w.shape for name, w in model.params.items()}
+    store = store.grown([replace(piece, start=len(store)) for piece in new], rows, shapes, each)
+    store.gram(shapes)  # task by task, so that a training taken up again has the same bits
+    return store
+
+
+def _weights(model: Stack) -> dict[str, Tensor]:
+    return {name: w.detach() for name, w in model.params.items()}

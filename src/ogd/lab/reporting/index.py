@@ -1,0 +1,101 @@
+"""Which folder of records is what: its experiment and row, its method, its setting and how many runs."""
+
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+
+from ogd.lab.benchmarks.rules import task_names
+from ogd.lab.catalogue import METHODS
+from ogd.lab.data import load
+from ogd.lab.experiments import EXPERIMENTS, quick
+from ogd.lab.experiments.answers import requests_of
+from ogd.lab.records import Request, read
+from ogd.lab.records.request import HIDDEN
+from ogd.lab.records.schedule import Schedule
+
+INTRODUCTION = """# Records
+
+Each folder holds the runs of one setting: `<benchmark>-<method>-<key>/run-<r>.json`, where the key is a digest of the
+setting. Only what differs from the defaults is listed. This page is generated from the records."""
+NAMED = ("benchmark", "method", "tasks", "angles", "partition", "settings", "options", "data", "data_sha256")
+
+
+def index(folder: Path) -> str:
+    """Return a Markdown page that says what every folder of records under `folder` is."""
+    asked = _asked()
+    tables: dict[bool, list[str]] = {True: [], False: []}
+    for path in sorted({path.parent for path in folder.glob("*/run-*.json")}):
+        runs = sorted(path.glob("run-*.json"))
+        request = read(runs[0]).request
+        uses = asked.get(request.key, [])
+        cells = [f"[{path.name}]({path.name})", METHODS[request.method].label, setting(request), str(len(runs))]
+        tables[bool(uses)].append(" | ".join([cells[0], *(["; ".join(uses)] if uses else []), *cells[1:]]))
+    parts = [INTRODUCTION]
+    if tables[True]:
+        parts += [
+            "## Of tables and figures",
+            _table("folder | experiment: row | method | setting | runs", tables[True]),
+        ]
+    if tables[False]:
+        parts += ["## Of other settings", _table("folder | method | setting | runs", tables[False])]
+    others = [file for file in folder.rglob("*.json") if not file.name.startswith("run-")]
+    if others:
+        names = ", ".join(f"`{file.relative_to(folder).as_posix()}`" for file in sorted(others))
+        parts += ["## Other files", f"{names}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def setting(request: Request) -> str:
+    """Say what a request asks beyond its method, as far as it differs from the defaults.
+
+    Examples:
+        >>> from ogd.lab.experiments import resolve
+        >>> setting(resolve("rotated", "ogd", load(), angles=(0, 30), per_task=20, init="glorot"))
+        'rotated 0° 30°, init glorot, per_task 20'
+    """
+    return ", ".join(filter(None, [tasks_of(request), unusual(request)]))
+
+
+def tasks_of(request: Request) -> str:
+    """Name a request's benchmark and its tasks: `rotated 0° 30°`."""
+    tasks = f"{request.tasks} tasks"
+    if request.angles is not None or request.partition is not None:
+        tasks = ("/" if request.partition else " ").join(task_names(request))
+    return f"{request.benchmark} {tasks}"
+
+
+def unusual(request: Request) -> str:
+    """Say what differs from the defaults: `init glorot, per_task 20`."""
+    usual = {field.name: field.default for field in (*fields(Request), *fields(Schedule))}
+    usual |= {"hidden": HIDDEN[request.model], "heads": "multi"}
+    said = {name: value for name, value in asdict(request).items() if name not in NAMED and value is not None}
+    said |= request.settings
+    options = {option.name: option.default for option in METHODS[request.method].options}
+    others: list[tuple[str, object]] = [("data", request.data)] if request.data != "mnist" else []
+    others += [(name, value) for name, value in said.items() if value != usual.get(name, MISSING)]
+    others += [(name, value) for name, value in request.options.items() if value != options.get(name)]
+    return ", ".join(f"{name} {_told(value)}" for name, value in others)
+
+
+def _asked() -> dict[str, list[str]]:
+    """Return what asks for a setting, by its key: the experiments, in both profiles, and their rows."""
+    dataset = load("mnist")
+    asked: dict[str, dict[str, None]] = {}
+    for experiment in EXPERIMENTS.values():
+        for profile, mark in ((experiment, ""), (quick(experiment), " (quick)")):
+            for trained in profile.trained:
+                part = f", {trained.name}" if trained.name != experiment.name else ""
+                for row in trained.rows:
+                    for request in requests_of(row, dataset):
+                        name = f"{experiment.name}{part}{mark}: {row.label}".replace("|", r"\|")
+                        asked.setdefault(request.key, {})[name] = None
+    return {key: list(names) for key, names in asked.items()}
+
+
+def _told(value: object) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(_told, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _table(heads: str, rows: list[str]) -> str:
+    return "\n".join(f"| {row} |" for row in (heads, " | ".join("---" for _ in heads.split("|")), *rows))

@@ -1,0 +1,90 @@
+"""The runs of a folder that are of no table or figure: what `ogd run` recorded."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ogd.lab.catalogue import METHODS, Method
+from ogd.lab.experiments.answers import Found
+from ogd.lab.records import Request, RunRecord, average_accuracy, final_accuracy, find, forgetting, read
+from ogd.lab.records.record import read_journal
+from ogd.lab.reporting.index import tasks_of, unusual
+from ogd.lab.reporting.tables import Array, matrices, mean_std
+
+WHOLE = 0.5  # of its settings: a table or figure with fewer was not asked for, but shares settings with what was
+
+
+@dataclass(frozen=True)
+class Own:
+    """All runs of one setting."""
+
+    request: Request
+    records: tuple[RunRecord, ...]
+
+    @property
+    def method(self) -> Method:
+        return METHODS[self.request.method]
+
+    @property
+    def benchmark(self) -> str:
+        return tasks_of(self.request)
+
+    @property
+    def settings(self) -> str:
+        return unusual(self.request)
+
+    @property
+    def accuracy(self) -> Array:
+        """The accuracy matrices in percent, (runs, 1 + tasks, tasks)."""
+        return 100 * matrices(self.records)
+
+    @property
+    def average(self) -> str:
+        return mean_std(average_accuracy(self.accuracy))
+
+    @property
+    def forgetting(self) -> str:
+        return mean_std(forgetting(self.accuracy))
+
+    @property
+    def first(self) -> str:
+        """The accuracy on the first task after the last."""
+        return mean_std(final_accuracy(self.accuracy)[:, 0])
+
+
+@dataclass(frozen=True)
+class Others:
+    """What a folder holds besides tables and figures: settings with their runs, and folders that cannot be read."""
+
+    settings: tuple[Own, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def others(folder: Path, found: Iterable[Found]) -> Others:
+    """Return what no table or figure shows of which at least half was run.
+
+    The settings are in the order of their benchmarks, and of one benchmark the best average comes first.
+    """
+    shown = {record.request.key for one in found if one.share >= WHOLE for record in one.records()}
+    settings, unreadable = [], []
+    for path in sorted({path.parent for kind in ("run", "unit") for path in folder.glob(f"*/{kind}-*.json")}):
+        if path.name.rpartition("-")[2] in shown:
+            continue
+        try:
+            request = _request(path)
+            settings.append(Own(request, tuple(find(folder, request).values())))
+        except ValueError:
+            unreadable.append(path.name)
+    settings.sort(key=lambda own: (own.benchmark, -float(np.mean(average_accuracy(own.accuracy)))))
+    return Others(tuple(settings), tuple(unreadable))
+
+
+def _request(folder: Path) -> Request:
+    """What the records of a folder answer, also where a killed process left them in a journal."""
+    runs = sorted(folder.glob("run-*.json"))
+    found = [read(runs[0])] if runs else read_journal(min(folder.glob("unit-*.json")))
+    if not found:
+        raise ValueError(f"{folder} has a journal without records")
+    return found[0].request

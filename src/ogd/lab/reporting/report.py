@@ -1,0 +1,64 @@
+"""A folder of records → the page, and beside it every figure and every table as files."""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from ogd.files import write_bytes, write_text
+from ogd.lab.records import speed
+from ogd.lab.reporting import figures, formats, heatmaps, style
+from ogd.lab.reporting.collect import collect
+from ogd.lab.reporting.compare import Comparison, compare, with_times
+from ogd.lab.reporting.hover import Spot, spots
+from ogd.lab.reporting.inline import inline
+from ogd.lab.reporting.opening import opening, picture
+from ogd.lab.reporting.own import others
+from ogd.lab.reporting.page import OPENING, in_order, page
+
+FORMATS = {
+    "md": lambda comparison: formats.table(comparison).markdown() + "\n",
+    "tex": formats.latex,
+    "csv": formats.tidy,
+}
+
+
+def comparisons(folder: Path) -> list[Comparison]:
+    """Return every experiment with what `folder` holds of it, and the speeds that `ogd bench --save` left there."""
+    made = [compare(found) for found in collect(folder)]
+    measured = folder / "speed.json"
+    if not measured.exists():
+        return made
+    ratios = {ratio.key: ratio.median for ratio in speed.read(measured)}
+    return [with_times(one, ratios) for one in made]
+
+
+def write(found: list[Comparison], folder: Path, out: Path) -> Path:
+    """Write the report of what was found in `folder` to `out`, and return the page's path. The same records give
+    the same bytes."""
+    drawn = {}
+    more = others(folder, [comparison.found for comparison in found])
+    begins = opening([comparison for comparison in in_order(found) if comparison.found.share], more.settings)
+    if begins:
+        drawn[OPENING] = _figure(*picture(begins), OPENING, f"Accuracy on task 1. {begins.title}", out)
+    for comparison in found:
+        if not comparison.found.share:
+            continue
+        name = comparison.experiment.name
+        for suffix, form in FORMATS.items():
+            write_text(out / "tables" / f"{name}.{suffix}", form(comparison))
+        if comparison.experiment.kind == "figure":
+            figure = figures.draw(comparison)
+            drawn[name] = _figure(figure, spots(figure, comparison), name, comparison.title, out)
+        elif comparison.experiment.value == "final":
+            name = f"{name}-heatmap"
+            drawn[name] = _figure(heatmaps.draw(comparison.found), [], name, f"Heat maps. {comparison.title}", out)
+    path = out / "index.html"
+    write_text(path, page(found, drawn, folder, more))
+    return path
+
+
+def _figure(figure: Figure, areas: list[Spot], name: str, label: str, out: Path) -> str:
+    """Write a figure's files and return it for the page."""
+    write_text(out / "figures" / f"{name}.svg", style.svg(figure))
+    write_bytes(out / "figures" / f"{name}.pdf", style.pdf(figure))
+    return inline(figure, name, label, areas)
