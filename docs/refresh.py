@@ -1,7 +1,7 @@
 """Redraw the documents' tables, and the index of results/.
 
-Between `<!-- ogd … -->` and `<!-- end -->` stands that command's output. `<!-- python docs/figures/NAME.py --show -->`
-is such a command too: what that script's `show()` prints.
+Between `<!-- ogd … -->` and `<!-- end -->` stands that command's output. `<!-- python
+measurements/TOPIC/NAME.py --show -->` is such a command too: what that script's `show()` prints.
 """
 
 import contextlib

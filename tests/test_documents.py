@@ -18,12 +18,15 @@ sys.path.insert(0, str(ROOT / "docs"))
 refresh = importlib.import_module("refresh")
 mathematics = importlib.import_module("mathematics")
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "measurements/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 ROOMS = ["memory", *(f"lab.{name}" for name in ogd.lab.__all__ if name != "load_plugin")]
 
 
 def ids(path):
-    return path.name
+    return path.relative_to(ROOT).as_posix()
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
@@ -54,8 +57,9 @@ def test_a_script_is_shown_and_never_run(tmp_path):
 
 def test_every_figure_is_named_with_the_script_that_draws_it():
     pages = "".join(path.read_text() for path in DOCUMENTS)
-    for script in (ROOT / "docs" / "figures").glob("*.py"):
-        assert script.stem == "style" or f"python docs/figures/{script.name}`" in pages, script.name
+    for script in (ROOT / "measurements").glob("*/*.py"):
+        name = script.relative_to(ROOT).as_posix()
+        assert f"python {name}`" in pages, name
     for image in (ROOT / "docs" / "images").iterdir():
         assert f"(images/{image.name})" in pages, image.name
 

@@ -17,7 +17,7 @@ ROWS = 1200
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("flights_figure", ROOT / "docs" / "figures" / "flights.py")
+    spec = importlib.util.spec_from_file_location("flights_figure", ROOT / "measurements" / "real_data" / "flights.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def script() -> Any:
-    spec = importlib.util.spec_from_file_location("recover", ROOT / "docs" / "figures" / "recover.py")
+    spec = importlib.util.spec_from_file_location("recover", ROOT / "measurements" / "privacy" / "recover.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,0 +1,80 @@
+"""How far the records agree with the published tables, and what they cost; from the records alone.
+
+python measurements/paper/agreement.py --show   prints both as Markdown
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from ogd.lab.progress import clock
+from ogd.lab.reporting import cost
+from ogd.lab.reporting.cells import Entry
+from ogd.lab.reporting.compare import Comparison
+from ogd.lab.reporting.judge import MARKS, ROUNDING, SLACK
+from ogd.lab.reporting.page import scores
+from ogd.lab.reporting.report import comparisons
+from ogd.lab.reporting.tables import mean_std, signed
+
+RESULTS = Path(__file__).parents[2] / "results"
+NAMES = tuple(mark.name for mark in MARKS)
+
+
+def show() -> None:
+    """Print a line per published table, all cells by today's rule and the one before, and every experiment's time."""
+    found = comparisons(RESULTS)
+    tables(found)
+    rules(found)
+    times(found)
+
+
+def tables(found: list[Comparison]) -> None:
+    """Print how the cells of every published table came out, and the average of the row it is about."""
+    print("| table | agrees | better | short | not run | OGD's average | the paper's | difference |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for score in scores(found):
+        where = f"{score.comparison.experiment.where}, {score.comparison.experiment.name}"
+        counts = " | ".join(str(score.tally.counts[name]) for name in NAMES)
+        ogd = score.average
+        average = ["", "", ""]
+        if ogd is not None and ogd.published is not None:
+            average = [mean_std(ogd.runs), f"{ogd.published.mean:.1f}", signed(ogd.difference)]
+        print(f"| {where} | {counts} | {score.tally.missing} | {' | '.join(average)} |")
+
+
+def rules(found: list[Comparison]) -> None:
+    """Print the verdicts on all published cells by both rules."""
+    entries = [entry for score in scores(found) for entry in score.tally.cells if entry.runs]
+    print("\n| all tables, where agreement is at most | agrees | better | short |\n| --- | ---: | ---: | ---: |")
+    _counts("2 √(s²/n + σ²), the rule of this page", (entry.mark.name for entry in entries if entry.mark))
+    _counts("2 max(s, σ), the rule before", map(former, entries))
+
+
+def former(entry: Entry) -> str:
+    """Judge by the larger of the two standard deviations: our own noise made agreement easier."""
+    assert entry.published is not None
+    d, s = entry.difference, 0.0 if math.isnan(entry.std) else entry.std
+    if abs(d) <= max(2 * max(s, entry.published.std) + SLACK, ROUNDING):
+        return "agrees"
+    return "better" if d > 0 else "short"
+
+
+def times(found: list[Comparison]) -> None:
+    """Print what every experiment took."""
+    print("\n| experiment | runs | time on one core |\n| --- | ---: | ---: |")
+    records = [record for one in found for record in one.found.records()]
+    for one in found:
+        if one.found.share:
+            time = clock(cost.seconds(one.found.records()))
+            print(f"| {one.experiment.where}, {one.experiment.name} | {one.runs.split(' run')[0]} | {time} |")
+    print(f"| all, what they share once | | {clock(cost.seconds(records))} |")
+
+
+def _counts(rule: str, verdicts: Iterable[str]) -> None:
+    counts = Counter(verdicts)
+    print(f"| {rule} | {' | '.join(str(counts[name]) for name in NAMES)} |")
+
+
+if __name__ == "__main__":
+    show()

@@ -1,0 +1,80 @@
+"""The picture on the front page: the same model with and without protection, on what it learned first.
+
+    python measurements/readme/front.py          draws docs/images/front.svg
+    python measurements/readme/front.py --show   prints the ends of its lines as Markdown
+
+Left, Rotated MNIST, from the records of `ogd reproduce rotated --out results`. Right, a year of flights, from
+results/flights.json (measurements/real_data/flights.py).
+"""
+
+import statistics
+import sys
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ogd import json_files
+from ogd.lab.data import load
+from ogd.lab.experiments import EXPERIMENTS
+from ogd.lab.experiments.answers import requests_of
+from ogd.lab.records import find
+
+RESULTS = Path(__file__).parents[2] / "results"
+DIGITS = {"der": "rehearsal", "ogd": "projection", "sgd": "no protection"}
+FLIGHTS = {"outputs": "rehearsal", "projection": "projection", "plain": "no protection"}
+Lines = dict[str, npt.NDArray[np.float64]]
+
+
+def digits() -> Lines:
+    """Task 1's accuracy (%) after each of the five tasks, for each way of training."""
+    dataset, lines = load("mnist"), {}
+    for row in EXPERIMENTS["rotated"].rows:
+        if row.method in DIGITS:
+            (request,) = requests_of(row, dataset, 0)
+            runs = [record.accuracy for record in find(RESULTS, request).values()]
+            lines[DIGITS[row.method]] = 100 * np.array(runs)[:, 1:, 0].mean(0)
+    return lines
+
+
+def flights() -> Lines:
+    """January's AUC after each month."""
+    found = json_files.load(RESULTS / "flights.json")["runs"]["flights"]
+    return {
+        label: np.array([statistics.mean(run["auc"][t][0] for run in found[way]) for t in range(12)])
+        for way, label in FLIGHTS.items()
+    }
+
+
+def draw() -> None:
+    """Draw both panels."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from style import BLUE, GREEN, VERMILION, figure, save
+
+    colours = {"rehearsal": GREEN, "projection": BLUE, "no protection": VERMILION}
+    made = figure(9, 3.1)
+    left, right = made.subplots(1, 2)
+    for axes, lines, form in ((left, digits(), "{:.0f} %"), (right, flights(), "{:.3f}")):
+        for label, line in lines.items():
+            axes.plot(range(1, len(line) + 1), line, "o-", color=colours[label], lw=2, ms=4)
+            words = f"{label}, {form.format(line[-1])}"
+            axes.annotate(
+                words, (len(line), line[-1]), (8, 0), textcoords="offset points", va="center", color=colours[label]
+            )
+        axes.set_xticks(range(1, len(line) + 1))
+        axes.grid(alpha=0.25, lw=0.6)
+    left.set(title="Digits, turned by 10° more for each task", xlabel="after task", ylabel="accuracy on task 1 (%)")
+    right.set(title="A year of flights: which will be late?", xlabel="after month", ylabel="AUC on January")
+    save(made, "front")
+
+
+def show() -> None:
+    """Print the first and the last point of each line."""
+    print("| | | first | last |\n| --- | --- | ---: | ---: |")
+    for title, lines, form in (("digits, task 1 (%)", digits(), ".1f"), ("flights, January (AUC)", flights(), ".3f")):
+        for label, line in lines.items():
+            print(f"| {title} | {label} | {line[0]:{form}} | {line[-1]:{form}} |")
+
+
+if __name__ == "__main__":
+    show() if sys.argv[1:] == ["--show"] else draw()

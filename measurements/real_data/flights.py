@@ -1,0 +1,303 @@
+"""Real drift: is a flight more than 15 minutes late, learned month by month; `--show` prints the last measurement.
+
+    ogd data flights --out data/flights
+    python measurements/real_data/flights.py --choose   tries settings on held-out flights; into results/flights.json
+    python measurements/real_data/flights.py            trains what the record lacks, on one thread; draws the figure
+    python measurements/real_data/flights.py --show     prints that record as Markdown
+
+Of each month 60 % of the flights are to train on, 20 % to choose settings by and 20 % to test on, drawn flight by
+flight or day by day, the same for all seeds. The network has embeddings of carrier, airports and weekday and two layers
+of 64; Adam, batches of 128. 200 flights of each month are kept. All that it is given is known before departure.
+"""
+
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ogd import json_files
+from ogd.lab.reporting.tables import mean_std
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ogd.lab.data.flights import Flights
+
+ROOT = Path(__file__).parents[2]
+RECORD, DATA = ROOT / "results" / "flights.json", ROOT / "data" / "flights"
+SEEDS, CHOOSING_SEED = (0, 1, 2), 100
+MONTHS, LATE, KEPT, BATCH, PARTS = 12, 15, 200, 128, (0.6, 0.2, 0.2)
+DRAWN = {"flights": "Flights held out, of days that were learned from", "days": "Whole days held out"}
+COMMON = [{"lr": lr, "epochs": epochs} for lr, epochs in ((1e-3, 1), (1e-3, 2), (3e-3, 1))]
+OWN: dict[str, list[dict[str, Any]]] = {  # what is tried for each way
+    "plain": [{}],
+    "projection": [{}],
+    "replay": [{"weight": weight} for weight in (0.03, 0.1, 0.3, 1.0)],
+    "rehearsal": [{"alpha": alpha} for alpha in (0.5, 2.0, 8.0)],
+    "outputs": [{"alpha": alpha} for alpha in (0.1, 0.5, 2.0)],
+    "all": [{}],
+}
+WAYS = {
+    "plain": "plain training, month by month",
+    "projection": "`Memory`, stored gradients",
+    "replay": "replay by hand",
+    "rehearsal": '`Memory(keep="examples")`, outputs and labels',
+    "outputs": '`Memory(keep="examples")`, `labels=False`',
+    "all": "all months so far",
+}
+Part = tuple["Tensor", "Tensor", "Tensor"]  # codes, numbers, late
+
+
+class Scores(NamedTuple):
+    """Row t, column m: after month t, on the held-out flights of month m."""
+
+    auc: list[list[float]]
+    log_loss: list[list[float]]
+
+
+def months(flights: "Flights", drawn: str) -> list[list[Part]]:
+    """Return for each month the flights to train on, to choose settings by and to test on."""
+    import torch
+
+    def turn(values: Any, period: float) -> "list[Tensor]":
+        angle = torch.from_numpy(values.astype("float32")) * (2 * math.pi / period)
+        return [angle.sin(), angle.cos()]
+
+    codes = torch.stack(
+        [torch.from_numpy(getattr(flights, name)).long() for name in ("carrier", "origin", "dest", "weekday")], 1
+    )
+    distance = torch.from_numpy(flights.distance.astype("float32") / 1000)
+    numbers = [*turn(flights.departure, 24 * 60), *turn(flights.arrival, 24 * 60), *turn(flights.month, 12), distance]
+    rows = codes, torch.stack(numbers, 1), torch.from_numpy(flights.delay > LATE).long()
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for month in range(1, MONTHS + 1):
+        mine = torch.from_numpy(flights.month == month).nonzero().squeeze(1)
+        unit = torch.from_numpy(flights.day)[mine] if drawn == "days" else torch.arange(len(mine))
+        units = unit.unique()[torch.randperm(len(unit.unique()), generator=generator)]
+        cut = [round(share * len(units)) for share in (PARTS[0], PARTS[0] + PARTS[1])]
+        parts = [mine[torch.isin(unit, some)] for some in units.tensor_split(cut)]
+        found.append([tuple(row[part] for row in rows) for part in parts])
+    return found
+
+
+def network(names: dict[str, tuple[str, ...]], numbers: int) -> Any:
+    import torch
+    from torch import nn
+
+    class Punctuality(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = [(len(names["carrier"]), 8), (len(names["origin"]), 4), (len(names["dest"]), 8), (7, 4)]
+            self.tables = nn.ModuleList(nn.Embedding(n, d) for n, d in sizes)
+            width = sum(d for _, d in sizes) + numbers
+            self.layers = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+
+        def forward(self, codes: "Tensor", numbers: "Tensor") -> "Tensor":
+            looked_up = [table(codes[:, i]) for i, table in enumerate(self.tables)]
+            return self.layers(torch.cat([*looked_up, numbers], 1))
+
+    return Punctuality()
+
+
+def auc(scores: "Tensor", late: "Tensor") -> float:
+    """The chance that a late flight has a higher score than one in time; equal scores count half."""
+    import torch
+
+    positive, negative = scores[late == 1], scores[late == 0].sort().values
+    below = torch.searchsorted(negative, positive) + torch.searchsorted(negative, positive, right=True)
+    return float(below.double().mean() / (2 * len(negative)))
+
+
+def trained(way: str, seed: int, data: list[list[Part]], part: int, model: Any, setting: dict[str, Any]) -> Any:
+    """After each month, the scores on every month's flights of a part: 1 to choose settings by, 2 to test on."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    import ogd
+
+    memory = ogd.Memory(model, per_task=KEPT, keep="gradients" if way == "projection" else "examples")
+    order, drawing = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+    kept: list[Part] = []
+    seconds, scores = 0.0, Scores([], [])
+    for month, (train, *_) in enumerate(data):
+        optimizer = torch.optim.Adam(model.parameters(), lr=setting["lr"])
+        protection = None
+        if way == "projection":
+            protection = memory.protect(optimizer)
+        elif "alpha" in setting:
+            own = {"alpha": setting["alpha"], "labels": way == "rehearsal"}
+            protection = memory.protect(optimizer, by="rehearsal", every=1, batch=BATCH, **own)
+        began = time.process_time()
+        seen = joined([one[0] for one in data[: month + 1]]) if way == "all" else train
+        for _ in range(setting["epochs"]):
+            for codes, numbers, late in batches(seen, order):
+                optimizer.zero_grad()
+                cross_entropy(model(codes, numbers), late).backward()
+                if way == "replay" and kept:
+                    old = joined(kept)
+                    some = torch.randperm(len(old[2]), generator=drawing)[:BATCH]
+                    (setting["weight"] * cross_entropy(model(old[0][some], old[1][some]), old[2][some])).backward()
+                optimizer.step()
+        seconds += time.process_time() - began
+        if protection is not None:
+            protection.unprotect()
+        chosen = torch.randperm(len(train[2]), generator=order)[:KEPT]
+        kept.append((train[0][chosen], train[1][chosen], train[2][chosen]))
+        if protection is not None:
+            memory.remember(((kept[-1][0], kept[-1][1]), kept[-1][2]))
+        with torch.no_grad():
+            told = [(model(one[part][0], one[part][1]).log_softmax(1), one[part][2]) for one in data]
+        scores.auc.append([round(auc(z[:, 1] - z[:, 0], late), 5) for z, late in told])
+        scores.log_loss.append([round(float(cross_entropy(z, late)), 5) for z, late in told])
+    return {**scores._asdict(), "seconds": seconds}
+
+
+def joined(parts: list[Part]) -> Part:
+    import torch
+
+    codes, numbers, late = (torch.cat(columns) for columns in zip(*parts, strict=True))
+    return codes, numbers, late
+
+
+def batches(data: Part, order: Any) -> Iterator[Part]:
+    import torch
+
+    for rows in torch.randperm(len(data[2]), generator=order).split(BATCH):
+        yield data[0][rows], data[1][rows], data[2][rows]
+
+
+def runs(way: str, seeds: tuple[int, ...], drawn: str, part: int, setting: dict[str, Any]) -> list[dict[str, Any]]:
+    import torch
+
+    from ogd.lab.data import flights
+
+    torch.set_num_threads(1)
+    loaded = flights.load(DATA)
+    data = months(loaded, drawn)
+    found = []
+    for seed in seeds:
+        torch.manual_seed(seed)
+        found.append(trained(way, seed, data, part, network(loaded.names, data[0][0][1].shape[1]), setting))
+    return found
+
+
+def choose() -> None:
+    """Choose what all ways share by plain training's AUC on the newest month, the rest by the AUC on all at the end."""
+    tried = []
+
+    def best(way: str, settings: list[dict[str, Any]], score: Any) -> dict[str, Any]:
+        if len(settings) == 1:
+            return settings[0]
+        found = []
+        for setting in settings:
+            (run,) = runs(way, (CHOOSING_SEED,), "flights", 1, setting)
+            found.append(score(run["auc"]))
+            tried.append({"way": way, "setting": setting, "score": round(found[-1], 5)})
+            print(tried[-1], file=sys.stderr)
+        return settings[found.index(max(found))]
+
+    common = best("plain", COMMON, newest)
+    settings = {way: best(way, [{**common, **own} for own in OWN[way]], at_the_end) for way in WAYS}
+    write({"schema": 1, "tried": tried, "settings": settings, "seeds": SEEDS, "runs": {drawn: {} for drawn in DRAWN}})
+
+
+def measure() -> None:
+    record = json_files.load(RECORD)
+    for drawn in DRAWN:
+        for way, setting in record["settings"].items():
+            if way in record["runs"][drawn]:  # an earlier call has done it
+                continue
+            found = record["runs"][drawn][way] = runs(way, SEEDS, drawn, 2, setting)
+            print(drawn, way, [round(at_the_end(run["auc"]), 4) for run in found], file=sys.stderr)
+            write(record)
+    draw(record)
+
+
+def write(record: dict[str, Any]) -> None:
+    from ogd.files import write_text
+    from ogd.lab.records.record import environment
+
+    write_text(RECORD, json.dumps({**record, "environment": environment()}) + "\n")
+
+
+def january(scores: list[list[float]]) -> float:
+    return scores[-1][0]
+
+
+def at_the_end(scores: list[list[float]]) -> float:
+    return statistics.mean(scores[-1])
+
+
+def newest(scores: list[list[float]]) -> float:
+    return statistics.mean(row[t] for t, row in enumerate(scores))
+
+
+def to_come(scores: list[list[float]]) -> float:
+    return statistics.mean(row[t + 1] for t, row in enumerate(scores[:-1]))
+
+
+COLUMNS = {
+    "January": ("auc", january),
+    "all months": ("auc", at_the_end),
+    "newest month": ("auc", newest),
+    "month to come": ("auc", to_come),
+    "log-loss, January": ("log_loss", january),
+    "log-loss, all": ("log_loss", at_the_end),
+    "log-loss, to come": ("log_loss", to_come),
+}
+
+
+def show() -> None:
+    """Print the record as Markdown."""
+    record = json_files.load(RECORD)
+    for drawn, title in DRAWN.items():
+        found = record["runs"][drawn]
+        fresh = [run["auc"][0][0] for run in found["plain"]]
+        print(f"**{title}.** Just after January, January's AUC is {mean_std(fresh, 3)}.\n")
+        print(f"| | {' | '.join(COLUMNS)} | time |")
+        print(f"| --- |{' ---: |' * (len(COLUMNS) + 1)}")
+        plain = statistics.median(run["seconds"] for run in found["plain"])
+        for way, label in WAYS.items():
+            if way not in found:  # still to be measured
+                continue
+            cells = [mean_std([value(run[kind]) for run in found[way]], 3) for kind, value in COLUMNS.values()]
+            ratio = statistics.median(run["seconds"] for run in found[way]) / plain
+            print(f"| {label} | {' | '.join(cells)} | {ratio:.1f} × |")
+        print()
+
+
+def draw(record: dict[str, Any]) -> None:
+    """Draw the AUC on January's held-out flights after each month."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, figure, save
+
+    lines = ("-", "-.", "--", "--", "-", ":")
+    looks = zip(WAYS, (GREY, BLUE, ORANGE, GREEN, VERMILION, BLACK), lines, strict=True)
+    made = figure(9.5, 4.2)
+    axes = made.subplots(1, 2, sharey=True)
+    for way, colour, line in looks:
+        for axis, drawn in zip(axes, DRAWN, strict=True):
+            runs = record["runs"][drawn].get(way)
+            if runs is None:
+                continue
+            after = [statistics.mean(run["auc"][t][0] for run in runs) for t in range(MONTHS)]
+            axis.plot(range(1, MONTHS + 1), after, line, color=colour, label=WAYS[way].replace("`", ""))
+    for axis, title in zip(axes, DRAWN.values(), strict=True):
+        axis.set(title=title, xlabel="after month", ylabel="AUC on January", xticks=range(1, MONTHS + 1))
+    made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    save(made, "flights")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--choose"]:
+        choose()
+    elif sys.argv[1:] == ["--show"]:
+        show()
+    else:
+        measure()
+        show()
