@@ -70,6 +70,11 @@ def test_links_lead_somewhere(path):
         assert (path.parent / target).exists(), target
 
 
+def test_every_test_that_contributors_are_sent_to_exists():
+    for name in re.findall(r"`(test_[\w*]+)`", (ROOT / "CONTRIBUTING.md").read_text()):
+        assert list((ROOT / "tests").rglob(f"{name}.py")), name
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_public_names_are_documented(room):
     module = importlib.import_module(f"ogd.{room}")

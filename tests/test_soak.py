@@ -31,6 +31,13 @@ def readers(monkeypatch):
     return importlib.import_module("readers")
 
 
+def test_every_package_that_is_mutated_has_tests(monkeypatch):
+    monkeypatch.syspath_prepend(str(SOAK))
+    mutants = importlib.import_module("mutants")
+    for name in {name for name, _ in mutants.places()}:
+        assert all(Path(file).is_file() for file in mutants.tests_of(name)), name
+
+
 @pytest.mark.parametrize(
     ("read", "problem"),
     [

@@ -39,7 +39,7 @@ TESTS = {  # the first that fits; a package's fast tests
     "memory/rehearsal": "rehearsal examples examples_state examples_projected stream rehearsal_loops",
     "memory": "memory memory_state memory_errors memory_forgetting shares examples_state limits memory_inputs",
     "lab/methods": "methods training gpm golden",
-    "lab/training": "training checkpoint golden limits",
+    "lab/training": "training checkpoint golden",
     "lab/records": "records strict_files tune",
 }
 PACKAGES = ("memory", "lab/methods", "lab/training", "lab/records")  # of which places are drawn
@@ -154,7 +154,7 @@ def places() -> list[tuple[str, int]]:
 
 def tests_of(name: str) -> list[str]:
     chosen = next(tests for package, tests in TESTS.items() if name.startswith(package))
-    return [str(ROOT / "tests" / f"test_{test}.py") for test in chosen.split()]
+    return [str(ROOT / "tests" / name.split("/", maxsplit=1)[0] / f"test_{test}.py") for test in chosen.split()]
 
 
 @dataclass
@@ -193,7 +193,7 @@ def begun(copy: Path, name: str, place: int, measured: dict[str, Any]) -> Trial:
     path, mutator = copy / "ogd" / name, Mutator(place)
     source = path.read_text()
     mutant = ast.unparse(ast.fix_missing_locations(mutator.visit(ast.parse(source))))
-    files = {f"tests/{Path(file).name}" for file in tests_of(name)}
+    files = {Path(file).relative_to(ROOT).as_posix() for file in tests_of(name)}
     own = {test: about for test, about in measured.items() if test.split("::")[0] in files}
     chosen = covering(own, name, int(mutator.told.split(":")[0]))
     path.write_text(mutant)

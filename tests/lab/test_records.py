@@ -221,7 +221,7 @@ def test_an_option_that_came_later_leaves_older_records_valid(tiny, tmp_path, mo
 
 
 def test_the_committed_records_are_valid_under_their_names():
-    results = Path(__file__).parents[1] / "results"
+    results = Path(__file__).parents[2] / "results"
     paths = list(results.glob("*/run-*.json"))
     assert len(paths) > 900
     for path in paths:

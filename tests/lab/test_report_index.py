@@ -9,7 +9,7 @@ from ogd.lab.experiments import resolve
 from ogd.lab.experiments.paper import INIT
 from ogd.lab.reporting.index import index, setting
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_the_index_of_the_results_is_what_the_records_say():

@@ -15,7 +15,7 @@ from ogd.lab.records import Curve, find
 from ogd.lab.reporting import tensorboard
 from ogd.lab.reporting.sparks import BEFORE, BLOCKS, sparks
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SMALL = ["run", "--tasks", "2", "--runs", "1", "--epochs", "1", "--batch-size", "7", "--hidden", "6", "--method", "sgd"]
 
 

@@ -1,6 +1,6 @@
 """Every method trained on tiny data gives what it gave when golden.json was written: a change of accuracy is seen.
 
-python tests/test_golden.py      writes golden.json anew, where such a change is meant
+PYTHONPATH=tests python tests/lab/test_golden.py      writes golden.json anew, where such a change is meant
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 from ogd.lab import catalogue, data
 from small_lab import CASES, fit, make, weights
 
-GOLDEN = Path(__file__).with_name("golden.json")
+GOLDEN = Path(__file__).parents[1] / "golden.json"
 TRAININGS = {
     f"{name} {method} {' '.join(map(str, options.values()))}".strip(): (name, kind, options)
     for name in ("permuted", "rotated", "split")

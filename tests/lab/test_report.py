@@ -24,7 +24,7 @@ from ogd.lab.reporting.judge import RULE, judge
 from ogd.lab.reporting.page import page, scores
 from ogd.lab.reporting.report import comparisons
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def run(capsys, *arguments):

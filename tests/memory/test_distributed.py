@@ -207,7 +207,7 @@ def the_page(port: int) -> tuple[Tensor, tuple[int, ...]]:
     os.environ.update({name: str(value) for name, value in meeting.items()})
     dist.barrier()  # who is still joining the old group would find it closed
     dist.destroy_process_group()  # the page makes its own
-    page = (Path(__file__).parents[1] / "docs" / "distributed.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "distributed.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     scope: dict[str, Any] = {}
     exec(compile(block, "distributed.md", "exec"), scope)
