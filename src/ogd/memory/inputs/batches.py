@@ -5,9 +5,12 @@
 (a, b, …, y)               several inputs: only the last is whole numbers, one per example
 {"input_ids": …, "labels": y}     Hugging Face's; also "label"
 x, (x,), {"input_ids": …}  no labels: y is None
+
+Labels may also be a list of numbers, or a NumPy array.
 """
 
 from collections.abc import Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -27,9 +30,9 @@ def as_pair(batch: Any) -> Chunk:
         >>> x, y = as_pair({"input_ids": torch.zeros(3, 5), "labels": torch.tensor([0, 1, 0])})
         >>> list(x), y
         (['input_ids'], tensor([0, 1, 0]))
+        >>> as_pair((torch.zeros(2, 1), [3, 4]))[1]
+        tensor([3, 4])
     """
-    if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves(batch)):
-        raise TypeError(f"data holds NumPy arrays ({described(batch)}): give tensors, torch.from_numpy(array)")
     if isinstance(batch, Mapping):
         x, y = _of_mapping(batch)
     elif isinstance(batch, tuple | list) and batch:
@@ -37,12 +40,37 @@ def as_pair(batch: Any) -> Chunk:
     else:
         x, y = batch, None
     x = dict(x) if isinstance(x, Mapping) else x  # pytree knows no UserDict, which Hugging Face's batches are
+    y = as_labels(y)
+    if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves((x, y))):
+        raise TypeError(f"data holds NumPy arrays ({described(batch)}): give tensors, torch.from_numpy(array)")
     if not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(x)):
         raise ValueError(
             f"data holds no tensor as input, but {described(batch)}: give tensors, or tuples, lists and dicts of them, "
             "as pairs (x, y) or dictionaries with the key 'labels'"
         )
     return x, y
+
+
+def as_labels(y: Any) -> Any:
+    """Labels given as an array, or as numbers in lists, as a tensor; other labels as they are.
+
+    Examples:
+        >>> as_labels([2, 0]), as_labels(np.array([0.5])), as_labels(["cat"])
+        (tensor([2, 0]), tensor([0.5000], dtype=torch.float64), ['cat'])
+    """
+    numbers = isinstance(y, tuple | list) and all(map(_is_number, pytree.tree_leaves(y)))
+    if isinstance(y, Tensor) or not (numbers or hasattr(y, "__array__")):
+        return y
+    try:
+        return torch.tensor(y if numbers else np.asarray(y))
+    except (TypeError, ValueError):  # words, or lists of different lengths
+        return y
+
+
+def flat_labels(y: Any) -> Any:
+    """Whole-number labels of shape (B, 1), as tables have them, as (B,); others as they are."""
+    column = isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] == 1 and are_labels(y[:, 0])
+    return y.squeeze(1) if column else y
 
 
 def length(tree: Any) -> int:
@@ -63,6 +91,11 @@ def take(tree: Any, rows: Any) -> Any:
 def moved(tree: Any, device: torch.device) -> Any:
     """The same batch with every tensor on a device."""
     return pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, tree)
+
+
+def copied(tree: Any) -> Any:
+    """The same batch in memory of its own, for a model that may change its inputs in place."""
+    return pytree.tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, tree)
 
 
 def described(batch: Any) -> str:
@@ -99,6 +132,7 @@ def _of_parts(batch: Sequence[Any]) -> Chunk:
     n = len(batch)
     if n <= 2:
         return batch[0], batch[1] if n == 2 else None
+    batch = [batch[0], *map(as_labels, batch[1:])]
     labels = [i for i in range(1, n) if are_labels(batch[i])]
     if labels == list(range(1, n)):
         return batch[0], batch[1]
@@ -108,3 +142,7 @@ def _of_parts(batch: Sequence[Any]) -> Chunk:
         f"a batch is {described(batch)}: which part holds the labels is ambiguous; give pairs (x, y), where x may "
         "be a tuple or dict of inputs, or dictionaries with the key 'labels' (a DataLoader's collate_fn can make them)"
     )
+
+
+def _is_number(leaf: object) -> bool:
+    return isinstance(leaf, Number | np.generic) or (isinstance(leaf, Tensor) and not leaf.ndim)

@@ -1,6 +1,6 @@
 """Data → the examples to remember: some drawn uniformly from a loader, a data set or tensors, in chunks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,8 @@ from torch.utils.data import (
 )
 
 from ogd.memory.inputs.balance import balanced_rows, trimmed
-from ogd.memory.inputs.batches import LABELS, Chunk, are_labels, as_pair, described, length, take
+from ogd.memory.inputs.batches import Chunk, are_labels, as_pair, described, flat_labels, length, take
+from ogd.memory.inputs.kinds import are_batches, is_batch, is_indexed
 
 __all__ = ["Chunk", "Drawn", "length", "take"]
 
@@ -59,16 +60,18 @@ class Drawn:
         if isinstance(data, DataLoader):
             yield from self._of_loader(data)
         elif isinstance(data, IterableDataset):
-            yield from self._of_loader(DataLoader(data, self.chunk_size))
-        elif _is_batch(data):
+            yield from self._of_batches(DataLoader(data, self.chunk_size))
+        elif is_batch(data):
             yield self._of_tensors(*as_pair(data))
-        elif isinstance(data, Dataset) or _is_indexed(data):
+        elif isinstance(data, Sequence) and not isinstance(data, Dataset | str | bytes) and are_batches(data):
+            yield from self._of_batches(data)
+        elif isinstance(data, Dataset) or is_indexed(data):
             yield from self._of_dataset(data, None)
         else:
             keys = f" with the keys {', '.join(map(str, data))}" if isinstance(data, Mapping) else ""
             raise TypeError(
-                "data must be a DataLoader, a Dataset, a pair of tensors (x, y) or a dictionary of tensors with the "
-                f"key 'labels', not {type(data).__name__}{keys}"
+                "data must be a DataLoader, a Dataset, a pair of tensors (x, y), a list of these or a dictionary of "
+                f"tensors with the key 'labels', not {type(data).__name__}{keys}"
             )
 
     def _of_tensors(self, x: Any, y: Any) -> Chunk:
@@ -79,31 +82,32 @@ class Drawn:
         return take((x, y), _choose(length((x, y)), self.count, self.generator))  # type: ignore[no-any-return]
 
     def _of_loader(self, loader: DataLoader[Any]) -> Iterator[Chunk]:
-        if self.count is None:
-            yield from map(as_pair, loader)
-        elif _covers_dataset(loader) and not self.balanced:
+        if self.count is not None and _covers_dataset(loader) and not self.balanced:
             yield from self._of_dataset(loader.dataset, loader.collate_fn)
         else:
-            yield from self._of_batches(loader, self.count)
+            yield from self._of_batches(loader)
 
     def _of_dataset(self, dataset: Any, collate: Any) -> Iterator[Chunk]:
         if self.balanced and self.count is not None:  # labels are known only once the examples are read
-            yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate), self.count)
+            yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate))
             return
         rows: list[int] = _choose(len(dataset), self.count, self.generator).tolist()
         if rows:
             loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
             yield from map(as_pair, loader)
 
-    def _of_batches(self, loader: Any, count: int) -> Iterator[Chunk]:
+    def _of_batches(self, batches: Iterable[Any]) -> Iterator[Chunk]:
         """A draw from batches of unknown number: examples get random keys, the smallest keys stay."""
+        if self.count is None:
+            yield from map(as_pair, batches)
+            return
         kept: list[tuple[float, int, Chunk]] = []  # key, label where that matters, example
-        for batch in map(as_pair, loader):
+        for batch in map(as_pair, batches):
             keys = torch.rand(length(batch), generator=self.generator, dtype=torch.float64).tolist()
             balanced = self.balanced and batch[1] is not None
             labels = _labels(batch[1]).tolist() if balanced else [0] * len(keys)
             kept += [(k, c, take(batch, slice(i, i + 1))) for i, (k, c) in enumerate(zip(keys, labels, strict=True))]
-            kept = trimmed(kept, count)
+            kept = trimmed(kept, self.count)
         chunk: list[Chunk] = []
         for _, _, example in kept:
             if chunk and (len(chunk) == self.chunk_size or shapes(chunk[0]) != shapes(example)):
@@ -114,36 +118,14 @@ class Drawn:
             yield stacked(chunk)
 
 
-def _is_batch(data: object) -> bool:
-    """Whether data is one batch of tensors, not a collection of examples."""
-    if isinstance(data, Mapping):
-        return any(key in data for key in LABELS) and all(isinstance(value, Tensor) for value in data.values())
-    if isinstance(data, tuple | list) and len(data) == 2:
-        _check_pair(data)
-        return True
-    return isinstance(data, tuple) and len(data) != 2 and all(isinstance(part, Tensor) for part in data) and bool(data)
-
-
 def _labels(y: Any) -> Tensor:
+    y = flat_labels(y)
     if not are_labels(y):
         raise ValueError(
             f'choose="balanced" needs a label for each example, integers of shape (B,), not {described(y)}'
         )
     assert isinstance(y, Tensor)
     return y
-
-
-def _check_pair(data: tuple[Any, ...] | list[Any]) -> None:
-    if isinstance(data, list) and all(isinstance(part, tuple | list) for part in data):
-        raise ValueError(
-            "data is a list of two tuples, which may be two examples or x and y: give two examples as stacked "
-            "tensors (x, y), and nested x and y as a tuple (x, y)"
-        )
-
-
-def _is_indexed(data: object) -> bool:
-    """Whether data is a sequence of examples, without being called a Dataset."""
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping | str | bytes)
 
 
 def _choose(size: int, count: int | None, generator: Generator) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
 from ogd.memory.algebra.work import announce
-from ogd.memory.inputs.batches import Chunk, are_labels, described, take
+from ogd.memory.inputs.batches import Chunk, are_labels, described, flat_labels, take
 from ogd.memory.inputs.examples import Drawn, shapes, stacked
 from ogd.memory.rehearsal.packed import rounded
 
@@ -54,7 +54,7 @@ def merged(chunk: Chunk, n: int, generator: Generator) -> Chunk:
             f"merge= keeps means of inputs, and some are {described(strange[0])}: give numbers of floating point, or "
             "use merge=1 (tokens have no mean)"
         )
-    y = y.squeeze(1) if isinstance(y, Tensor) and y.ndim == 2 and are_labels(y[:, 0]) and y.shape[1] == 1 else y
+    y = flat_labels(y)
     classes = y if are_labels(y) else None
     if not (y is None or classes is not None or (isinstance(y, Tensor) and y.is_floating_point())):
         raise ValueError(f"merge= needs one label for each example, not {described(y)}; use merge=1")

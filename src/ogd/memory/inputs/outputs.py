@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ogd.memory.inputs.batches import copied, flat_labels
 from ogd.memory.inputs.calling import called, cast, logits_of
 
 Outputs = Literal["true", "mean", "all"] | Callable[[Tensor, Any], Tensor]
@@ -27,7 +28,7 @@ class Chosen(nn.Module):
         return self.choose(self.scores(x), y)
 
     def scores(self, x: Any) -> Tensor:
-        return scores(self.model, x, self.logits)
+        return scores(self.model, copied(x), self.logits)
 
     def choose(self, f: Tensor, y: Any) -> Tensor:
         if callable(self.outputs):
@@ -36,7 +37,7 @@ class Chosen(nn.Module):
                 raise TypeError(f"outputs returned {type(f).__name__}: it must be a function (z, y) → tensor")
             return f.unsqueeze(1) if f.ndim == 1 else f
         if self.outputs == "true":
-            return f.gather(1, y.long().unsqueeze(1))
+            return f.gather(1, flat_labels(y).long().unsqueeze(1))
         f = f.unsqueeze(1) if f.ndim == 1 else f  # (B,): one output per example
         f = f if self.classes is None else f[:, self.classes]
         return f.mean(1, keepdim=True) if self.outputs == "mean" else f
@@ -63,11 +64,13 @@ def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> Non
     """For "true" there must be labels, among `classes`; `Chosen.check` knows how many logits there are."""
     if outputs != "true":
         return
+    y = flat_labels(y)
     if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool:
         what = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(
-            f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: for a '
-            'regression or without labels use Memory(model, outputs="all")'
+            f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: give '
+            "one-hot labels as y.argmax(-1) and numbers such as 2.0 as y.long(); for a regression or without labels "
+            'use Memory(model, outputs="all")'
         )
     if y.numel() and int(y.min()) < 0:
         raise ValueError(f"labels must not be negative: found {int(y.min())}")
