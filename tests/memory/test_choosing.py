@@ -130,7 +130,9 @@ def test_only_so_many_outputs_are_computed() -> None:
             return super().forward(x)
 
     model = Counting(3, 2)
-    Memory(model, per_task=2, keep="examples").remember((torch.randn(5_000, 3), torch.zeros(5_000)), choose="uncertain")
+    Memory(model, per_task=2, keep="examples").remember(
+        (torch.randn(5_000, 3), torch.zeros(5_000).long()), choose="uncertain"
+    )
     assert seen <= 2 * AMONG + 10
 
 

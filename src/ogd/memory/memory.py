@@ -191,8 +191,9 @@ class Memory(Keeping):
         With several ranks of torch.distributed all must call it, each with its part of the data or all with the same.
 
         Args:
-            data: a DataLoader, a Dataset or tensors. A batch is a pair (x, y), where x may be a tuple, list or dict of
-                tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict with the key "labels".
+            data: a DataLoader, a Dataset, tensors, or a list of batches or examples. A batch is a pair (x, y), where x
+                may be a tuple, list or dict of tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict
+                with the key "labels".
             per_task: how many examples of this task are remembered, in place of the memory's own number; None for all.
             choose: how they are drawn. "uniform": every example is equally likely. "balanced": equal numbers of each
                 label as far as possible; this reads all of the data. "uncertain": the less certain the model is of an
@@ -211,7 +212,8 @@ class Memory(Keeping):
         check_whole_parameters(self.model)
         self._account()
         params = self.parameters.trainable()
-        check_model(self.model, params)
+        # examples of a frozen model can be kept: it may be unfrozen before they are rehearsed
+        check_model(self.model, params if self.keep == "gradients" else self.parameters.named())
         self._settle_and_look()
         chosen = self._chosen(logits, classes)
         drawn = None if count is None else int(count) * int(merge)

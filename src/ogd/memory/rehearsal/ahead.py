@@ -39,10 +39,10 @@ class Ahead:
 
 
 def _unpacked(examples: Examples, seed: int, number: int, size: int) -> list[Batch]:
-    (lot,) = examples.lots
+    lot = examples.lots[0]  # all have this form
     each = size * (lot.z[0].nbytes + sum(leaf.data[0].numel() * leaf.dtype.itemsize for leaf in lot.packed))
     numbers = range(number, number + max(min(AHEAD, MOST // max(each, 1)), 1))
     generator = Generator()
-    rows = torch.cat([drawn(seed, j, lot.n, size, generator) for j in numbers])
+    rows = torch.cat([drawn(seed, j, len(examples), size, generator) for j in numbers])
     (all_of_them,) = examples.batches(rows)
     return all_of_them.split(size)

@@ -1,54 +1,81 @@
 """Examples with the outputs that the model gives for them, as they are to be kept."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ogd.memory.algebra.work import say
+from ogd.memory.gradients.graph import uses_of
 from ogd.memory.gradients.per_example import CHUNK_BYTES
-from ogd.memory.inputs.batches import Chunk, described, length, moved, take
+from ogd.memory.inputs.batches import Chunk, described, flat_labels, length, moved, take
+from ogd.memory.inputs.examples import stacked
 from ogd.memory.inputs.outputs import Chosen
-from ogd.memory.rehearsal.examples import classifies, emptied, filled
+from ogd.memory.rehearsal.examples import Lot, classifies, emptied, filled
 from ogd.memory.rehearsal.loss import check_classes, next_tokens
 from ogd.memory.rehearsal.packed import packed
 
 
 def answered(
-    chosen: Chosen, chunks: Iterable[Chunk], device: torch.device, expected: int | None = None
-) -> Iterator[tuple[Any, Tensor | None, Tensor]]:
-    """The examples as (x, y, z), of which about `expected` come. Labels that are no tensor are left out."""
-    most = 0  # examples at a time
-    for chunk in chunks:
-        x, y = moved(chunk, device)
-        n, y = length((x, y)), y if isinstance(y, Tensor) else None
+    chosen: Chosen,
+    params: Mapping[str, Tensor],
+    chunks: Iterable[Chunk],
+    device: torch.device,
+    *,
+    expected: int | None = None,
+    only: Tensor | None = None,
+) -> Iterator[Lot]:
+    """Yield a lot for each form of example, with outputs.
+
+    All examples of a form are packed together, however many come at a time, and the outputs are those for the inputs
+    as packed.
+
+    Args:
+        chosen: the model.
+        params: the protected parameters that are trainable. The outputs have to depend on one, if there is any.
+        chunks: the examples. No more of them go through the model at a time than come at a time.
+        device: where they are kept.
+        expected: about how many examples come.
+        only: keep these rows of each form; all take part in the choice of a packing.
+    """
+    forms: dict[Any, list[Chunk]] = {}
+    most, dropped = 0, False  # examples at a time; whether labels were left out
+    for x, y in chunks:
+        n = length((x, y))
         if not n:
             continue
-        tensors, structure = emptied(x)
-        x = filled(structure, [packed(t)[:] for t in tensors])  # as they will be kept
-        most = most or _fitting(chosen, take(x, slice(0, 1)), expected or n)
-        z = torch.cat([_scores(chosen, take(x, slice(i, i + most)), min(most, n - i)) for i in range(0, n, most)])
-        y = _told(next_tokens(_flat(y), tensors), z)
-        check_classes(z, y, chosen.classes)
-        yield x, y, z
+        if not forms:
+            most = _fitting(chosen, params, x, device, expected or n)
+        chunk = x, y if isinstance(y, Tensor) else None
+        if chunk[1] is not y and not dropped:
+            dropped = True
+            _warn(f"labels are {described(y)}")
+        tensors, structure = emptied(chunk)
+        form = repr(structure), tuple((t.shape[1:], t.dtype) for t in tensors)
+        forms.setdefault(form, []).append(chunk)
+    for form in list(forms):
+        some = forms.pop(form)
+        lot = _lot(chosen, stacked(some), min(most, max(map(length, some))), device, only)
+        if lot.y is not None and _looks_like_classes(lot.y[:], lot.z):
+            _warn(f"labels are {described(lot.y[:])} for outputs {tuple(lot.z.shape)}")
+        yield lot
 
 
-def _flat(y: Tensor | None) -> Tensor | None:
-    """Labels of shape (B, 1), as tables have them, as (B,)."""
-    return y.squeeze(1) if y is not None and y.ndim == 2 and y.shape[1] == 1 else y
-
-
-def _told(y: Tensor | None, z: Tensor) -> Tensor | None:
-    """The labels; warn where they look like classes and cannot be rehearsed."""
-    if y is not None and not y.is_floating_point() and z.shape[-1:] > (1,) and z.ndim > 1 and not classifies(z, y):
-        warnings.warn(
-            f"labels are {described(y)} for outputs {tuple(z.shape)}, so only the outputs are rehearsed: give each "
-            "example's class, one whole number, to rehearse labels too",
-            stacklevel=6,
-        )
-    return y
+def _lot(chosen: Chosen, chunk: Chunk, size: int, device: torch.device, only: Tensor | None) -> Lot:
+    tensors, structure = emptied(chunk[0])
+    y = next_tokens(flat_labels(chunk[1]), tensors)
+    leaves = [packed(t) for t in tensors]
+    if only is not None:
+        leaves, y = [leaf.only(only) for leaf in leaves], None if y is None else y[only]
+    leaves = [leaf.to(device) for leaf in leaves]
+    n = len(leaves[0])
+    parts = ((filled(structure, [leaf[i : i + size] for leaf in leaves]), min(size, n - i)) for i in range(0, n, size))
+    z = torch.cat([_scores(chosen, x, of) for x, of in parts])
+    labels = None if y is None else packed(y.to(device))
+    check_classes(z, None if labels is None else labels[:], chosen.classes)
+    return Lot(tuple(leaves), structure, labels, z, torch.zeros(n, dtype=torch.long, device=device), None)
 
 
 def _scores(chosen: Chosen, x: Any, n: int) -> Tensor:
@@ -60,8 +87,52 @@ def _scores(chosen: Chosen, x: Any, n: int) -> Tensor:
     return z
 
 
-def _fitting(chosen: Chosen, one: Any, expected: int) -> int:
-    """How many examples have outputs of CHUNK_BYTES; warn if all of them would take a gigabyte."""
-    nbytes = sum(t.nbytes for t in (chosen.scores(one), *emptied(one)[0]))
+def _fitting(chosen: Chosen, params: Mapping[str, Tensor], x: Any, device: torch.device, expected: int) -> int:
+    """Return how many examples have outputs of CHUNK_BYTES; warn if all of them would take a gigabyte.
+
+    Raise if rehearsal would have no gradient: the outputs of one example tell, or else those of all in x, of which
+    some may go another way through the model.
+    """
+    one = take(x, slice(0, 1))
+    z = _scores_with_graph(chosen, one, device)
+    if params and not (_depend(z, params) or _depend(_scores_with_graph(chosen, x, device), params)):
+        raise ValueError(
+            "nothing was stored: the outputs do not depend on any protected parameter that is trainable, so rehearsal "
+            "could not protect them: look at logits= and params=, and for .detach() or no_grad in the model"
+        )
+    nbytes = sum(t.nbytes for t in (z, *emptied(one)[0]))
     say(f"keeping up to {expected:,} examples with their outputs", 0, expected * nbytes)
     return max(CHUNK_BYTES // max(nbytes, 1), 1)
+
+
+def _scores_with_graph(chosen: Chosen, x: Any, device: torch.device) -> Tensor:
+    with torch.enable_grad():
+        return _scores(chosen, moved(x, device), length(x))
+
+
+def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:
+    uses = uses_of(z)
+    return any(uses[id(p)] for p in params.values())
+
+
+def _looks_like_classes(y: Tensor, z: Tensor) -> bool:
+    """Whether labels that are not the classes of outputs z seem to mean classes: as floats, one-hot or several."""
+    if z.ndim < 2 or z.shape[-1] < 2 or classifies(z, y):
+        return False
+    if not y.is_floating_point():
+        return True
+    if y.shape in (z.shape[:-1], (*z.shape[:-1], 1)):
+        return bool(((y == y.round()) & (y >= 0) & (y < z.shape[-1])).all())
+    if y.shape != z.shape:
+        return False
+    zero, one = y == 0, y == 1
+    shares = (y >= 0).all() and ((y.sum(-1) - 1).abs() < 1e-2).all()
+    return bool(shares or ((zero | one).all() and zero.any() and one.any()))
+
+
+def _warn(what: str) -> None:
+    warnings.warn(
+        f"{what}, so only the outputs are rehearsed: give each example's class, one whole number, to rehearse labels "
+        "too (y.argmax(-1) of one-hot labels, y.long() of numbers such as 2.0)",
+        stacklevel=7,
+    )

@@ -1,20 +1,21 @@
 """The examples that are kept, task by task: inputs, labels where given, and the model's outputs at the time.
 
-Examples of the same form (shapes, and the function that computes their logits) lie together in a lot, whatever their
-task: a batch drawn from all of them goes through the model at once.
+Examples lie together in a lot, whatever their task, if they have the same form (shapes, and the function that computes
+their logits) and fit one packing. A batch drawn from all lots of one form goes through the model at once. What is
+stored stays as it is, bit for bit, whatever is added or removed later.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ogd.memory.inputs.batches import length
 from ogd.memory.ranks.alike import bytes_of, hashed
-from ogd.memory.rehearsal.packed import Packed, joined, packed
+from ogd.memory.rehearsal.packed import Packed, joined
 
 Logits = Callable[[nn.Module, Any], Tensor]
 
@@ -71,7 +72,7 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Lot:
-    """Examples of one form."""
+    """Examples of one form and one packing."""
 
     leaves: tuple[Packed, ...]  # the tensors of x
     structure: Any  # x with a `Place` for each
@@ -104,31 +105,39 @@ class Lot:
         y = None if self.y is None else (self.y.data.shape[1:], self.y.dtype)
         return repr(self.structure), shapes, y, self.z.shape[1:], self.z.dtype, id(self.logits)  # hashable
 
-    @classmethod
-    def joined(cls, lots: "Sequence[Lot]") -> "Lot":
-        """The examples of several lots of one form."""
-        if len(lots) == 1:
-            return lots[0]
-        leaves = tuple(joined(parts) for parts in zip(*(lot.leaves for lot in lots), strict=True))
-        labels = [lot.y for lot in lots if lot.y is not None]
-        z, task = torch.cat([lot.z for lot in lots]), torch.cat([lot.task for lot in lots])
-        return replace(lots[0], leaves=leaves, y=joined(labels) if labels else None, z=z, task=task)
+    def joined(self, other: "Lot") -> "Lot | None":
+        """The examples of both; None if they differ in form, or if some tensors have to stay apart."""
+        if self.form != other.form:
+            return None
+        parts = [joined(a, b) for a, b in zip(self.packed, other.packed, strict=True)]
+        whole = [part for part in parts if part is not None]
+        if len(whole) < len(parts):
+            return None
+        z, task = torch.cat([self.z, other.z]), torch.cat([self.task, other.task])
+        n = len(self.leaves)
+        return replace(self, leaves=tuple(whole[:n]), y=whole[n] if self.y is not None else None, z=z, task=task)
 
     def only(self, rows: Tensor) -> "Lot":
         leaves = tuple(leaf.only(rows) for leaf in self.leaves)
         y = None if self.y is None else self.y.only(rows)
         return replace(self, leaves=leaves, y=y, z=self.z[rows], task=self.task[rows])
 
+    def unpacked(self, rows: Tensor) -> list[Tensor]:
+        """Some examples: the tensors of x, y where it is kept, z and task."""
+        return [*(leaf[rows] for leaf in self.packed), self.z.index_select(0, rows), self.task.index_select(0, rows)]
+
     def batch(self, rows: Tensor, tasks: Sequence[Task]) -> Batch:
-        x = filled(self.structure, [leaf[rows] for leaf in self.leaves])
-        y = None if self.y is None else self.y[rows]
+        return self.batch_of(self.unpacked(rows), tasks)
+
+    def batch_of(self, unpacked: Sequence[Tensor], tasks: Sequence[Task]) -> Batch:
+        """What `unpacked` has given, perhaps that of several lots of this form."""
+        *tensors, z, task = unpacked
+        x, y = filled(self.structure, tensors), None if self.y is None else tensors[-1]
         classes = {t: task.classes for t, task in enumerate(tasks) if task.classes is not None}
         if not classes:
-            return Batch(x, y, self.z.index_select(0, rows), self.logits)
-        task = self.task[rows]
+            return Batch(x, y, z, self.logits)
         here = set(task.unique().tolist())
-        classes = {t: own for t, own in classes.items() if t in here}
-        return Batch(x, y, self.z[rows], self.logits, task, classes)
+        return Batch(x, y, z, self.logits, task, {t: own for t, own in classes.items() if t in here})
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,21 +168,31 @@ class Examples:
             parts.append(bytes_of(lot.task))
         return hashed(b"".join(map(hashed, parts)))
 
-    def grown(self, chunks: Iterable[tuple[Any, Tensor | None, Tensor]], task: Task) -> "Examples":
-        """These examples and those of another task, given as (x, y, z)."""
-        return Examples(self.lots, (*self.tasks, task)).extended(chunks)
+    @cached_property
+    def alike(self) -> bool:
+        """Whether all examples have one form: a batch of them goes through the model at once."""
+        return len({lot.form for lot in self.lots}) == 1
 
-    def extended(self, chunks: Iterable[tuple[Any, Tensor | None, Tensor]]) -> "Examples":
+    def grown(self, new: Iterable[Lot], task: Task) -> "Examples":
+        """These examples and those of another task."""
+        return Examples(self.lots, (*self.tasks, task)).extended(new)
+
+    def extended(self, new: Iterable[Lot]) -> "Examples":
         """These examples and more of the last task."""
-        number, logits = len(self.tasks) - 1, self.tasks[-1].logits
-        alike: dict[tuple[Any, ...], list[Lot]] = {}
-        for lot in (*self.lots, *(lot_of(x, y, z, number, logits) for x, y, z in chunks)):
-            alike.setdefault(lot.form, []).append(lot)
-        return Examples(tuple(map(Lot.joined, alike.values())), self.tasks)
+        lots, number, logits = list(self.lots), len(self.tasks) - 1, self.tasks[-1].logits
+        for some in new:
+            lot = replace(some, task=torch.full_like(some.task, number), logits=logits)
+            for i, old in enumerate(lots):
+                if (whole := old.joined(lot)) is not None:
+                    lots[i] = whole
+                    break
+            else:
+                lots.append(lot)
+        return Examples(tuple(lots), self.tasks)
 
     def only(self, rows: Tensor) -> "Examples":
         """Some examples, by their ascending numbers over all lots; a task of which none is left is no task any more."""
-        lots = [lot.only(own) for lot, own in self._by_lot(rows)]
+        lots = [lot.only(own) for lot, own, _ in self._by_lot(rows)]
         left = sorted({t for lot in lots for t in lot.task.tolist()})
         place = torch.full((max(len(self.tasks), 1),), -1)
         place[left] = torch.arange(len(left))
@@ -189,29 +208,32 @@ class Examples:
         return torch.cat(found) if found else torch.zeros(0, dtype=torch.long)
 
     def batches(self, rows: Tensor) -> Iterator[Batch]:
-        """Some examples, each lot's together."""
-        for lot, own in self._by_lot(rows):
-            yield lot.batch(own, self.tasks)
+        """Some examples, those of one form together, in the order of `rows`."""
+        forms: dict[Any, list[tuple[Lot, Tensor, Tensor]]] = {}
+        for part in self._by_lot(rows):
+            forms.setdefault(part[0].form if len(self.lots) > 1 else None, []).append(part)
+        for parts in forms.values():
+            unpacked = [lot.unpacked(own) for lot, own, _ in parts]
+            if len(parts) > 1:
+                order = torch.cat([places for *_, places in parts]).argsort()
+                unpacked = [[torch.cat(tensors)[order] for tensors in zip(*unpacked, strict=True)]]
+            yield parts[0][0].batch_of(unpacked[0], self.tasks)
 
     def to(self, device: torch.device) -> "Examples":
         """The same on another device."""
         return replace(self, lots=tuple(_moved(lot, device) for lot in self.lots))
 
-    def _by_lot(self, rows: Tensor) -> Iterator[tuple[Lot, Tensor]]:
+    def _by_lot(self, rows: Tensor) -> Iterator[tuple[Lot, Tensor, Tensor]]:
+        """Each lot of which there are some, their places in it, and those in `rows`."""
+        if len(self.lots) == 1 and len(rows):
+            yield self.lots[0], rows.to(self.lots[0].z.device), rows
+            return
         start = 0
         for lot in self.lots:
-            own = rows if len(self.lots) == 1 else rows[(rows >= start) & (rows < start + lot.n)] - start
-            if len(own):
-                yield lot, own.to(lot.z.device)
+            places = ((rows >= start) & (rows < start + lot.n)).nonzero().flatten()
+            if len(places):
+                yield lot, (rows[places] - start).to(lot.z.device), places.to(lot.z.device)
             start += lot.n
-
-
-def lot_of(x: Any, y: Tensor | None, z: Tensor, task: int, logits: Logits | None) -> Lot:
-    """Some examples of a task as a lot."""
-    tensors, structure = emptied(x)
-    labels = None if y is None else packed(y.to(z.device))
-    tasks = torch.full((length((x, y)),), task, dtype=torch.long, device=z.device)
-    return Lot(tuple(packed(t.to(z.device)) for t in tensors), structure, labels, z.detach().clone(), tasks, logits)
 
 
 def emptied(x: Any) -> tuple[list[Tensor], Any]:

@@ -11,7 +11,7 @@ from ogd.memory.checks import check_forgotten, check_task
 from ogd.memory.gradients.explain import Explanation
 from ogd.memory.gradients.preserving import preserving
 from ogd.memory.gradients.remembering import seeded
-from ogd.memory.inputs.batches import as_pair, length, take
+from ogd.memory.inputs.batches import as_pair, length
 from ogd.memory.inputs.examples import Chunk, Drawn
 from ogd.memory.inputs.outputs import Chosen, Logits
 from ogd.memory.memory import KEEPING
@@ -35,8 +35,9 @@ class ExampleMemory(Rehearsing):
     """Examples with the outputs that the model gave for them: what `Memory(model, keep="examples")` makes.
 
     Inputs are kept in as few bytes as lose nothing, or next to nothing (`rehearsal.packed`), with labels where they are
-    given, and the outputs at the time. Labels that repeat the tokens of the input, as Hugging Face's causal models
-    take them, are kept as the next token of each.
+    given, and the outputs at the time. What is kept never changes. Labels that repeat the tokens of the input, as
+    Hugging Face's causal models take them, are kept as the next token of each. A frozen model can be remembered too,
+    and is protected when it is unfrozen.
 
     Examples:
         >>> from ogd.memory import Memory
@@ -105,7 +106,8 @@ class ExampleMemory(Rehearsing):
         if enter:
             chosen = self._chosen(None, None)
             with self.statistics.noting() as called, preserving(chosen.model), torch.no_grad():
-                new = list(answered(chosen, [take(chunk, torch.tensor(enter))], self._device))
+                params, only = self.parameters.trainable(), torch.tensor(enter)
+                new = list(answered(chosen, params, [chunk], self._device, only=only))
             examples = self._here().only(torch.tensor(stay)) if stay else Examples()
             examples = examples.extended(new) if stay else examples.grown(new, Task())
             self.budget.check(len(examples), examples.nbytes, "examples")
@@ -141,7 +143,7 @@ class ExampleMemory(Rehearsing):
         chosen = self._chosen(logits, classes)
         drawn = Drawn(data, TRIED, Generator().manual_seed(0), TRIED)
         with preserving(chosen.model), torch.no_grad():
-            tried = Examples().grown(answered(chosen, drawn, self._device), Task())
+            tried = Examples().grown(answered(chosen, self.parameters.trainable(), drawn, self._device), Task())
         if not len(tried):
             raise ValueError("data is empty: there is no example to explain")
         return explained(tried)
@@ -200,7 +202,8 @@ class ExampleMemory(Rehearsing):
         )
         generator = common(examples.generator) if self._shared else examples.generator
         with preserving(chosen.model), torch.no_grad():
-            grown = self._here().grown(answered(chosen, chunks, self._device, examples.count), task)
+            new = answered(chosen, params, chunks, self._device, expected=examples.count)
+            grown = self._here().grown(new, task)
         if len(grown) == len(self):
             raise ValueError("data is empty: there is no example to remember")
         grown = within(self.budget, self.when_full, grown, generator)

@@ -90,12 +90,18 @@ class Rehearsing(Memory):
                 for part in self._drawn(number, way.batch, shared)
             ]
             none = torch.zeros((), device=self._device) if not parts else parts[0]  # a rank may have none
-            return sum(parts[1:], start=none), min(way.batch, len(self))
+            loss = sum(parts[1:], start=none)
+        if parts and not loss.requires_grad and self.parameters.trainable():
+            raise ValueError(
+                "the remembered outputs do not depend on any trainable parameter, so rehearsal cannot protect them: "
+                "look at logits=, and for .detach() or no_grad in the model"
+            )
+        return loss, min(way.batch, len(self))
 
     def _drawn(self, number: int, size: int, shared: bool) -> Iterable[Batch]:
         """This rank's part of a batch."""
         examples = self._here()
-        if len(examples.lots) == 1 and not shared:
+        if examples.alike and not shared:
             return [self._ahead.batch(examples, self.seed, number, size)]
         rows = drawn(self.seed, number, len(self), size)
         return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if shared else rows)
@@ -200,7 +206,7 @@ class Rehearsing(Memory):
     def _gradients(self, tried: bool = False) -> Store:
         """G at the present weights; or only a trial, on an example of each task."""
         params, store = self.parameters.trainable(), Store()
-        for t, task in enumerate(self.examples.tasks):
+        for t, task in enumerate(self.examples.tasks if params else ()):  # nothing moves while all is frozen
             rows = self.examples.rows_of(t)[: 1 if tried else None]
             chunks = [(batch.x, batch.y) for batch in self._here().batches(rows)]
             chosen = self._chosen(task.logits, task.classes)
