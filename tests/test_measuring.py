@@ -27,6 +27,18 @@ class Named(nn.Module):
         return type("Output", (), {"logits": z, "loss": loss})()
 
 
+class Own(nn.Module):
+    """Takes labels, or anything, by name and returns its own loss, in an object or a dictionary."""
+
+    def __init__(self, as_dict):
+        super().__init__()
+        self.net, self.as_dict = Named(), as_dict
+
+    def forward(self, **inputs):
+        found = self.net(**inputs)
+        return {"logits": found.logits, "loss": found.loss} if self.as_dict else found
+
+
 def named(batch):
     x, y = zip(*batch, strict=True)
     return {"inputs": torch.stack(x), "labels": torch.stack(y)}
@@ -45,12 +57,19 @@ def triples(batch):
         (lambda: nn.Linear(4, 3), DataLoader(SET, 4)),
         (lambda: nn.Linear(4, 3), DataLoader(SET, 4, collate_fn=triples)),
         (Named, DataLoader(SET, 4, collate_fn=named)),
+        (Named, {"inputs": X, "labels": Y}),
+        (Named, {"inputs": X.double(), "label": Y.tolist()}),
+        (Named, ({"inputs": X}, Y[:, None])),
+        (lambda: Own(False), DataLoader(SET, 4, collate_fn=named)),
+        (lambda: Own(True), DataLoader(SET, 4, collate_fn=named)),
+        (lambda: nn.Linear(4, 3), list(DataLoader(SET, 4))),
+        (lambda: nn.Linear(4, 3), [X.double(), Y]),
+        (lambda: nn.Linear(4, 3), DataLoader(SET, 300, collate_fn=triples)),
     ],
-    ids=["tensors", "data set", "loader", "triples", "dictionaries"],
 )
 def test_scores_are_what_counting_gives(make, data):
     model = make()
-    z = (model.net if isinstance(model, Named) else model)(X).detach()
+    z = next(module for module in model.modules() if isinstance(module, nn.Linear))(X).detach()
     assert ogd.forgetting(model, {"old": data})["old"] == pytest.approx(float((z.argmax(1) == Y).double().mean()))
     loss = ogd.forgetting(model, {"old": data}, measure="loss")
     assert loss["old"] == pytest.approx(float(F.cross_entropy(z, Y)), rel=1e-5)
@@ -81,6 +100,25 @@ def test_tokens_that_do_not_count_are_left_out():
     assert ogd.forgetting(model, {"old": loader})["old"] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize("repeated", [True, False])
+def test_tokens_without_a_loss_of_the_model_s_own(repeated):
+    """Labels that repeat the inputs are next tokens, as `remember` takes them."""
+    torch.manual_seed(0)
+    tokens = torch.randint(3, (10, 5))
+    y = tokens.clone() if repeated else torch.randint(3, (10, 5))
+    y[0, 1:], y[3] = -100, -100
+    model = nn.Sequential(nn.Embedding(3, 4), nn.Linear(4, 3))
+    z = model(tokens).detach()
+    z, labels = (z[:, :-1], y[:, 1:]) if repeated else (z, y)
+    counted = labels != -100
+    for measure, expected in (
+        ("loss", F.cross_entropy(z[counted], labels[counted])),
+        ("accuracy", (z.argmax(-1) == labels)[counted].double().mean()),
+    ):
+        found = ogd.forgetting(model, {"old": DataLoader(TensorDataset(tokens, y), 10)}, measure=measure)["old"]
+        assert found == pytest.approx(float(expected), rel=1e-5)
+
+
 def test_the_model_is_as_before():
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Dropout(0.5)).train()
     model[1].eval()
@@ -91,6 +129,14 @@ def test_the_model_is_as_before():
     assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
     assert torch.equal(torch.get_rng_state(), random)
     assert model[0].weight.grad is None
+
+
+def test_data_are_as_before():
+    """Also if the model changes its inputs in place."""
+    x = X.clone()
+    for data in ((x, Y), [(x[:5], Y[:5]), (x[5:], Y[5:])], DataLoader([(x, Y)], batch_size=None)):
+        ogd.forgetting(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 3)), {"old": data})
+        assert torch.equal(x, X)
 
 
 def test_comparison():

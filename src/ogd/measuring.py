@@ -7,17 +7,20 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional as F
-from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from ogd.memory.gradients.preserving import preserving
-from ogd.memory.inputs.batches import as_pair
+from ogd.memory.inputs import outputs
+from ogd.memory.inputs.batches import as_pair, copied, flat_labels, length, moved
+from ogd.memory.inputs.calling import called, cast, logits_of, takes
 from ogd.memory.inputs.examples import Drawn
 from ogd.memory.inputs.outputs import Logits
+from ogd.memory.model.walking import first_parameter
+from ogd.memory.rehearsal.examples import classifies, emptied
+from ogd.memory.rehearsal.loss import IGNORED, next_tokens
 
 Measure = Literal["accuracy", "loss"] | Callable[[Tensor, Any], Tensor]
 BATCH = 256  # examples at a time, where the data has no batches of its own
-IGNORED = -100  # a label that counts for nothing, as in torch's cross_entropy
 
 
 @dataclass(frozen=True)
@@ -95,12 +98,11 @@ def forgetting(
 
     Args:
         model: any module.
-        sets: a name for each DataLoader, Dataset or pair of tensors (x, y). A loader's batches may also be
-            dictionaries with `labels`, as Hugging Face's, and triples (x, y, task), as Avalanche's.
+        sets: a name for each DataLoader, Dataset, pair of tensors (x, y) or list: all that `Memory.remember` takes.
         measure: "accuracy"; "loss" (the model's own if it returns one, cross-entropy for integer labels, the mean
             square for others); or a function (z, y) → (B,), the score of each example. None: "accuracy" where
             labels are one integer per example, else "loss".
-        logits: a function (model, x) → z, or one for each set by name; None: they are model(x), or its `.logits`.
+        logits: a function (model, x) → z, or one for each set by name; None: they are found as by `Memory`.
     """
     if not isinstance(sets, Mapping) or not sets:
         raise TypeError(f'sets must be a dictionary such as {{"march": loader}}, not {sets!r:.60}')
@@ -145,45 +147,42 @@ def _score(
     model: nn.Module, name: str, data: object, measure: Measure | None, logits: Logits | None
 ) -> tuple[Measure, float, int]:
     """The measure that was taken, its mean over the set, and the number of examples."""
-    p = next(model.parameters(), None)
+    first = first_parameter(model)
     total = weight = 0.0
     count = 0
     for batch in map(as_pair, data) if isinstance(data, DataLoader) else Drawn(data, None, Generator(), BATCH):
-        x, y = batch
-        named = isinstance(x, Mapping)  # the model's arguments, as Hugging Face's batches have them
-        x, y = pytree.tree_map(lambda t: t.to(p.device) if isinstance(t, Tensor) and p is not None else t, (x, y))
-        measure = measure or ("accuracy" if _are_classes(y) else "loss")
-        B = len(y) if isinstance(y, Tensor) else len(pytree.tree_leaves(x)[0])
-        if measure == "loss" and named and logits is None and y is not None:
-            value, n = _own_loss(model(**x, labels=y)), int((y != IGNORED).sum())
-        else:
-            each = _each(_logits(model, x, named, logits), y, measure, name)
-            value, n = each.mean(), len(each)
-        total, weight, count = total + (float(value) * n if n else 0.0), weight + n, count + B
+        x, y = copied(batch if first is None else moved(batch, first.device))
+        measure = measure or ("accuracy" if _are_classes(flat_labels(y)) else "loss")
+        value, n = _mean(model, x, y, measure, logits, name)
+        total, weight = total + (float(value) * n if n else 0.0), weight + n
+        count += len(y) if isinstance(y, Tensor) else length(x)
     if not weight:
         raise ValueError(f"sets: {name!r} is empty: there is no example to measure")
     assert measure is not None
     return measure, total / weight, count
 
 
-def _logits(model: nn.Module, x: Any, named: bool, logits: Logits | None) -> Tensor:
-    if logits is not None:
-        z: Any = logits(model, x)
+def _mean(model: nn.Module, x: Any, y: Any, measure: Measure, logits: Logits | None, name: str) -> tuple[Tensor, int]:
+    """The mean score of a batch, and over how many examples or tokens."""
+    named = logits is None and isinstance(x, Mapping) and isinstance(y, Tensor) and takes(model, "labels")
+    if named and measure == "loss":
+        result = called(model, cast({**x, "labels": y}, model))
+        loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
+        if isinstance(loss, Tensor):  # as the model itself computes it, its mean
+            return loss, int((y != IGNORED).sum())
+        z = logits_of(result)
     else:
-        z = model(**x) if named else model(x)
-    z = getattr(z, "logits", z)
-    if not isinstance(z, Tensor):
-        whose = "the model" if logits is None else "logits"
-        raise TypeError(f"{whose} returned {type(z).__name__}: give logits=, a function (model, x) → tensor")
-    return z
+        z = outputs.scores(model, x, logits)
+    each = _each(z, x, y, measure, name)
+    return each.mean(), len(each)
 
 
 def _are_classes(y: Any) -> bool:
     return isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point() and y.dtype != torch.bool
 
 
-def _each(z: Tensor, y: Any, measure: Measure, name: str) -> Tensor:
-    """The score of each example, (B,)."""
+def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
+    """The score of each example, (B,), or of each of its tokens."""
     if callable(measure):
         each = measure(z, y)
         if not isinstance(each, Tensor) or each.shape != z.shape[:1]:
@@ -192,7 +191,9 @@ def _each(z: Tensor, y: Any, measure: Measure, name: str) -> Tensor:
         return each.double()
     if not isinstance(y, Tensor):
         raise ValueError(f"sets: {name!r} has no labels, {type(y).__name__} in their place: give pairs (x, y)")
-    if _are_classes(y) and z.ndim == 2 and z.shape[1] > 1:
+    classes = next_tokens(flat_labels(y), emptied(x)[0])
+    if classes is not None and classifies(z, classes):
+        z, y = z[classes != IGNORED], classes[classes != IGNORED].long()
         return (z.argmax(1) == y).double() if measure == "accuracy" else F.cross_entropy(z, y, reduction="none")
     if measure == "loss" and y.is_floating_point() and z.numel() == y.numel():
         return (z - y.view_as(z)).square().reshape(len(z), -1).mean(1)
@@ -200,14 +201,6 @@ def _each(z: Tensor, y: Any, measure: Measure, name: str) -> Tensor:
         f"sets: {name!r} has labels {y.dtype} of shape {tuple(y.shape)} and outputs of shape {tuple(z.shape)}, "
         f"of which {measure} is not defined: give measure=, a function (z, y) → (B,)"
     )
-
-
-def _own_loss(output: Any) -> Tensor:
-    """The mean loss of a batch as the model itself computes it from its labels."""
-    loss = getattr(output, "loss", None)
-    if not isinstance(loss, Tensor):
-        raise TypeError(f"the model returned {type(output).__name__} without a loss: give measure= and logits=")
-    return loss
 
 
 def _shown(value: float | None, measure: str, *, change: bool = False) -> str:

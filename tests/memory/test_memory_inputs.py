@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import ogd
 from memory_models import make, rows, train
 from ogd.memory import Memory
 from reference import logit_gradients
@@ -101,9 +102,18 @@ BATCHES = {
 @pytest.mark.parametrize("batches", BATCHES)
 def test_several_inputs_reach_the_model(batches: str, kind: str) -> None:
     model, ids, mask, y = tokens(kind)
-    memory = Memory(model)
-    memory.remember(BATCHES[batches](ids, mask, y))
+    data = BATCHES[batches](ids, mask, y)
+    memory, examples = Memory(model), Memory(model, keep="examples")
+    memory.remember(data)
+    examples.remember(data)
+    scores = {measure: ogd.forgetting(model, {"old": data}, measure=measure) for measure in (None, "accuracy", "loss")}
     torch.testing.assert_close(rows(memory), expected(model, ids, mask, y))
+    z = model(ids, mask).detach()  # by now a tensor
+    torch.testing.assert_close(next(iter(examples.examples.batches(torch.arange(6)))).z, z)
+    assert scores[None] == scores["accuracy"]
+    assert scores["accuracy"]["old"] == pytest.approx(float((z.argmax(1) == y).double().mean()))
+    assert scores["loss"]["old"] == pytest.approx(float(nn.functional.cross_entropy(z, y)))
+    assert {s.sizes["old"] for s in scores.values()} == {6}
 
 
 def test_drawn_examples_keep_their_inputs_together() -> None:
@@ -154,6 +164,10 @@ def test_a_model_that_takes_one_argument_gets_one(x: Any) -> None:
     memory = Memory(model)
     memory.remember((x(a, a + 1), y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, a, y, logits=lambda m, a: m((a, a + 1))))
+    for measure in ("accuracy", "loss"):
+        found = ogd.forgetting(model, {"old": (x(a, a + 1), y)}, measure=measure)
+        same = ogd.forgetting(model, {"old": (a, y)}, measure=measure, logits=lambda m, a: m((a, a + 1)))
+        assert found == same
 
 
 @pytest.mark.parametrize(("model_dtype", "dtype"), [("bfloat16", "float32"), ("float32", "float64")])
@@ -164,9 +178,39 @@ def test_inputs_are_cast_to_the_model_s_precision(model_dtype: str, dtype: str) 
     memory.remember((x.to(of), y))
     same.remember((x, y))
     assert torch.equal(rows(memory), rows(same))
+    for measure in ("accuracy", "loss"):
+        found = [ogd.forgetting(model, {"old": (inputs, y)}, measure=measure)["old"] for inputs in (x, x.to(of))]
+        assert found[0] == found[1]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
     train(model, optimizer, x, y, 1)
+
+
+class InPlace(nn.Module):
+    """Changes its input, each time again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(12, 4), nn.Parameter(torch.ones(12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.add_(1) * self.scale * self.scale)
+
+
+@pytest.mark.parametrize("choose", ["uniform", "uncertain"])
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+def test_a_model_that_changes_its_inputs_leaves_the_data_alone(keep: Any, choose: Any) -> None:
+    model, (_, x, y) = InPlace().double(), make("mlp")
+    given = x.clone()
+    memory = Memory(model, 6, keep=keep)
+    memory.remember((x, y), choose=choose)
+    memory.explain((x, y))
+    assert torch.equal(x, given)
+    if keep == "gradients":
+        expected = logit_gradients(model, given, y, logits=lambda m, x: m(x.clone()))
+        torch.testing.assert_close(rows(memory), expected)
+    else:
+        assert max(memory.stats().drift) < 1e-9
 
 
 def test_what_cannot_be_understood_is_described() -> None:

@@ -40,6 +40,11 @@ def called(model: nn.Module, x: Any) -> Any:
     return model(x)
 
 
+def takes(model: nn.Module, name: str) -> bool:
+    """Whether the model's forward takes an argument of this name, or of any name."""
+    return any(a.name == name or a.kind is a.VAR_KEYWORD for a in _arguments(model))
+
+
 def logits_of(result: Any) -> Tensor:
     """The logits in what a model returned: itself, its `.logits` or its ["logits"].
 
