@@ -38,6 +38,44 @@ class Functional(nn.Module):
         return functional.batch_norm(self.inner(x), self.mean, self.var, training=self.training)
 
 
+class Activated(nn.BatchNorm1d):
+    """A norm that owns what comes after it, and may draw at random there."""
+
+    def __init__(self, *after: nn.Module) -> None:
+        super().__init__(6)
+        self.after = nn.Sequential(*after)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(super().forward(x))
+
+
+class Outer(Scaled):
+    """Statistics around a norm that has its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.BatchNorm1d(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(super().forward(x))
+
+
+class Counter(nn.Module):
+    """Counts the passes of training over its children, which may be a whole model, and notes all modes in each."""
+
+    def __init__(self, *children: nn.Module) -> None:
+        super().__init__()
+        self.net = nn.Sequential(*children)
+        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+        self.modes: list[list[bool]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.modes.append([module.training for module in self.modules()])
+        if self.training:
+            self.step += 1
+        return self.net(x)
+
+
 class Observer(nn.Module):
     """Sees the range of what passes, in training and in evaluation, and clamps to it."""
 
@@ -76,12 +114,18 @@ LAYERS = {
     "instance norm": instance_norm,
     "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 6)),
     "old spectral norm": lambda: nn.utils.spectral_norm(nn.Linear(6, 6)),
+    "synchronised batch norm": lambda: nn.SyncBatchNorm(6),
     "own": Scaled,
     "functional": Functional,
+    "activated": lambda: Activated(nn.SiLU(inplace=True)),
+    "activated at random": lambda: Activated(nn.Dropout(0.5)),
+    "outer": Outer,
+    "counter": lambda: Counter(nn.Linear(6, 6), nn.BatchNorm1d(6)),
     "observer": Observer,
     "fake quantize": torch.ao.quantization.FakeQuantize,
 }
-DROPPING = {"functional", "observer", "fake quantize"}  # evaluation mode does not keep them, or they have children
+DROPPING = {"observer", "fake quantize"}  # evaluation mode does not keep them
+ALIKE = {"batch norm", "instance norm", "synchronised batch norm", "own", "functional", "activated", "outer", "counter"}
 
 
 def data(seed: int, shift: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -130,13 +174,13 @@ def test_buffers_stay_and_the_outputs_with_them(kind: str) -> None:
         assert (model.eval()(old) - outputs).abs().max() > 5 * protected
 
 
-@pytest.mark.parametrize("kind", ["batch norm", "instance norm", "own"])
+@pytest.mark.parametrize("kind", sorted(ALIKE))
 def test_training_computes_what_evaluation_will(kind: str) -> None:
     memory, model, _ = remembered(LAYERS[kind]())
     x, _ = data(1, shift=2.0)
     for _ in range(2):  # in the first pass, where this is found out, and later
         torch.testing.assert_close(model.train()(x), model.eval()(x), rtol=0, atol=0)
-    assert len(memory.statistics.names) == 1
+    assert len(memory.statistics.names) == 1 + (kind in ("outer", "counter"))
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")

@@ -11,7 +11,7 @@ from torch import nn, optim
 
 from memory_models import train
 from ogd.memory import Memory
-from test_protect_statistics import buffers, data, net, remembered
+from test_protect_statistics import Activated, Counter, buffers, data, net, remembered
 
 
 def test_statistics_that_the_user_sets_are_taken() -> None:
@@ -90,17 +90,18 @@ def test_a_failing_pass_leaves_the_module_as_it_was() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # dynamo's own
 @pytest.mark.parametrize("first", ["compiled", "remembered"])
-def test_compiled_models_are_held_too(first: str) -> None:
+@pytest.mark.parametrize("layer", [lambda: nn.BatchNorm1d(6), lambda: Counter(Activated(nn.SiLU()))])
+def test_compiled_models_are_held_too(layer, first: str) -> None:
     torch.compiler.reset()
     x, y = data(0)
     if first == "compiled":
-        model = net(nn.BatchNorm1d(6))
+        model = net(layer())
         compiled = torch.compile(model, backend="eager")
         train(compiled, optim.SGD(model.parameters(), lr=0.05), x, y, 3)
         memory = Memory(model)
         memory.remember((x, y))
     else:
-        memory, model, _ = remembered(nn.BatchNorm1d(6))
+        memory, model, _ = remembered(layer())
         compiled = torch.compile(model, backend="eager")
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
@@ -108,3 +109,4 @@ def test_compiled_models_are_held_too(first: str) -> None:
     x, y = data(1, shift=2.0)
     train(compiled, optimizer, x, y, 3)
     assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
+    torch.testing.assert_close(compiled(x), model.eval()(x))

@@ -1,16 +1,20 @@
-"""Keeping the buffers of one module that its forward pass would change. One rule, by what it does, not by its type.
+"""Keep the buffers of one module that its forward pass would change. One rule, by what it does, not by its type.
 
-Each pass that could change them works on a copy, and what it did to the copy is dropped. Where a module without
-children changed its buffers only because it was in training mode (BatchNorm, InstanceNorm, spectral norm), it runs in
-evaluation mode instead, whatever its parents do: training computes with the kept statistics, as evaluation will.
+If the evaluation mode of the module itself prevents the change (BatchNorm, InstanceNorm, spectral norm), it runs in
+evaluation mode, whatever its parents do: training computes with the kept statistics, as evaluation will. Its children
+keep their own modes. Before its first pass in training mode, the module is called once or twice to find this out, and
+all that these trials do to it is undone. Otherwise each pass works on a copy of the buffers, which is dropped after it.
 """
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
+from torch.utils import _pytree as pytree
 
 if TYPE_CHECKING:
     from ogd.memory.model.statistics import Statistics
@@ -25,11 +29,13 @@ class Hold:
         self.name, self.module, self.owner = name, weakref.ref(module), weakref.ref(owner)
         self.evaluates = False  # run in evaluation mode
         self.still: set[bool] = set()  # modes in which a pass left its buffers alone
+        self.tried = False  # whether training mode was tried, and evaluation mode if that changed the buffers
+        self.trying = False
         self._marks: list[int] = []
         self._values: Buffers = {}
         self._passes: list[tuple[bool, Buffers, Buffers | None]] = []
         self._handles = [
-            module.register_forward_pre_hook(Hook(self, "before"), prepend=True),
+            module.register_forward_pre_hook(Hook(self, "before"), prepend=True, with_kwargs=True),
             # behind those of another memory that came before: who copied last puts back first
             module.register_forward_hook(Hook(self, "after"), with_kwargs=True, always_call=True),
         ]
@@ -39,8 +45,10 @@ class Hold:
             handle.remove()
         self._handles = []
 
-    def before(self, module: nn.Module, *_: Any) -> None:
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         training = module.training
+        if training and not self.tried and self._keeps():
+            self._try(module, args, kwargs)
         if self.evaluates:
             module.training = False
         own = dict(module._buffers)
@@ -54,9 +62,9 @@ class Hold:
             module._buffers.update(copies)
         self._passes.append((training, own, copies))
 
-    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         if not self._passes:  # held only since the pass began
-            return None
+            return
         training, own, copies = self._passes.pop()
         mode, module.training = module.training, training
         if not self._keeps():
@@ -64,25 +72,39 @@ class Hold:
         elif copies is None:
             self._put_back(module, own, mode)
         else:
-            moved = any(module._buffers.get(n) is not b for n, b in copies.items()) or changed(own, copies)
+            moved = has_moved(module, copies, own)
             module._buffers.clear()
             module._buffers.update(own)
             if out is None:  # it raised
-                return None
-            if not moved:
-                self.still.add(mode)
-            elif mode and not any(module.children()):
-                self.evaluates, self.still = True, set()
-                return self._again(module, args, kwargs)
-            else:
+                self.tried = False
+            elif moved:
                 self._warn(DROPPED)
-        return None
+            else:
+                self.still.add(mode)
+
+    def _try(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Find out whether training mode changes the buffers, and if so whether evaluation mode prevents it.
+
+        Evaluation mode must also return something of the same form: some modules return losses in training.
+        """
+        self.trying = True
+        try:
+            with suppress(Exception):  # the pass itself, which follows, raises it
+                moved, form = trial(module, True, args, kwargs)
+                if not moved:
+                    self.still.add(True)
+                elif trial(module, False, args, kwargs) == (False, form):
+                    self.evaluates, self.still = True, {False}
+            self.tried = True
+        finally:
+            self.trying = False
 
     def _put_back(self, module: nn.Module, own: Buffers, mode: bool) -> None:
         """A module that seemed to leave its buffers alone has changed them: from the next pass on it gets copies."""
         if versions(module._buffers) == self._marks:
             return
         self.still.discard(mode)
+        self.tried &= not mode
         module._buffers.clear()
         module._buffers.update(own)
         with torch.no_grad():
@@ -98,16 +120,6 @@ class Hold:
             self.remove()
         else:
             self.still.add(mode)
-
-    def _again(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The first pass that changed something is repeated in evaluation mode."""
-        self.before(module)
-        out = None
-        try:
-            out = module.forward(*args, **kwargs)
-        finally:
-            self.after(module, args, kwargs, out)
-        return out
 
     def _keeps(self) -> bool:
         owner = self.owner()
@@ -132,12 +144,53 @@ class Hook:
             return None
         if hold.owner() is None:  # the memory is gone
             hold.remove()
-        if not hold._handles and not hold._passes:
+        if hold.trying or not (hold._handles or hold._passes):
             return None
         return getattr(hold, self.moment)(module, *args)
 
     def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
         return Hook, ()
+
+
+def trial(module: nn.Module, mode: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    """Call a module in a mode, and return whether it changed its buffers, and the form of its output."""
+    cuda = {t.device for t in (*module.parameters(), *module.buffers()) if t.is_cuda}
+    # else activation checkpointing would count what the trial saves for a backward pass
+    uncounted = torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda t: t)
+    with torch.random.fork_rng(cuda), undone(module), uncounted:
+        own = dict(module._buffers)
+        copies = copied(own)
+        module._buffers.update(copies)
+        module.training = mode
+        args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))  # it may change them in place
+        out = module(*args, **kwargs)
+        return has_moved(module, copies, own), form(out)
+
+
+@contextmanager
+def undone(module: nn.Module) -> Iterator[None]:
+    """Inside, work on copies of the buffers of all modules in a module; put the buffers and the modes back."""
+    before = [(part, part.training, dict(part._buffers)) for part in module.modules()]
+    try:
+        for part, _, own in before:
+            part._buffers.update(copied(own))
+        yield
+    finally:
+        for part, training, own in before:
+            part.training = training
+            part._buffers.clear()
+            part._buffers.update(own)
+
+
+def form(out: Any) -> tuple[Any, ...]:
+    """What must be the same for a caller not to notice in which mode a module was."""
+    leaves, structure = pytree.tree_flatten(out)
+    return structure, *((t.shape, t.dtype, t.requires_grad) if isinstance(t, Tensor) else type(t) for t in leaves)
+
+
+def has_moved(module: nn.Module, copies: Buffers, own: Buffers) -> bool:
+    """Whether a pass on copies of the module's own buffers changed or replaced them."""
+    return any(module._buffers.get(n) is not b for n, b in copies.items()) or changed(own, copies)
 
 
 def changed(before: Buffers, now: Buffers) -> bool:
@@ -172,7 +225,7 @@ MOVED = (
     "unprotected; statistics='keep' keeps them"
 )
 DROPPED = (
-    "the forward pass of {name} changes its buffers, which evaluation mode does not prevent: since "
-    "a task was remembered, what a pass does to them is dropped after it. If they must move (a cache, a hidden state), "
-    "use Memory(..., statistics='move')"
+    "the forward pass of {name} changes its buffers, and its evaluation mode does not prevent that, or its output is "
+    "then of another form: since a task was remembered, what a pass does to them is dropped after it. If they must "
+    "move (a cache, a hidden state), use Memory(..., statistics='move')"
 )
