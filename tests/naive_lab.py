@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ogd.lab import seeds
+from ogd import seeds
 from ogd.lab.methods import buffer
 from reference import flat, gram_schmidt, logit_gradients
 

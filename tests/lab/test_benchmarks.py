@@ -197,7 +197,7 @@ MEASURE = """
 import resource, torch, ogd
 from ogd.lab.methods import Finished
 from ogd.lab.optimizers import SGD
-from ogd.lab.seeds import draw
+from ogd.seeds import draw
 from ogd.lab.training.batches import chunks
 from ogd.lab.training.evaluation import evaluate
 from ogd.lab.training.loop import take_step

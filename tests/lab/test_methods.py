@@ -11,8 +11,8 @@ from ogd.lab.benchmarks.batch import Batch
 from ogd.lab.experiments import resolve
 from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.progress import Silent
-from ogd.lab.seeds import draw
 from ogd.lab.training.batches import chunks
+from ogd.seeds import draw
 from reference import flat
 from small_lab import CASES, SCHEDULE, fit, make, stack, weights
 

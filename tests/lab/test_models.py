@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ogd.lab import seeds
+from ogd import seeds
 from ogd.lab.models import StackedMLP, StackedModules, cnn, mlp
 
 SIZES = (7, 5, 4, 3)

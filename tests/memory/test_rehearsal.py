@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
 
 from memory_models import LeNet, Transformer, mlp
+from ogd import seeds
 from ogd.memory import ExampleMemory, Memory
 from ogd.memory.protection.way import ALPHA
 
@@ -182,7 +183,7 @@ def test_the_added_gradient_is_that_of_a_slow_loop(name: str) -> None:
     before = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     model.eval()
     for draw in range(2):
-        drawn = torch.randperm(len(examples), generator=torch.Generator().manual_seed(memory.seed + draw))[:BATCH]
+        drawn = torch.randperm(len(examples), generator=seeds.generator(memory.seed, "rehearsal", draw))[:BATCH]
         losses = []
         for i in drawn.tolist():
             x, y, z, own = examples[i]

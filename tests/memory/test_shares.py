@@ -17,7 +17,7 @@ def test_shares_of_parts_and_of_copies(ranks: int, count: int | None) -> None:
     parts = [everything[r::ranks] for r in range(ranks)]
     uneven = [everything[: 2 if r else 50 - 2 * ranks] if r == 0 else everything[-2 * r :][:2] for r in range(ranks)]
     for offers, total in ((parts, 50), ([everything] * ranks, 50), (uneven, len({k for o in uneven for k in o}))):
-        given = shares(offers, count)
+        given = shares(offers, count, 0)
         chosen = [offers[r][i] for r, share in enumerate(given) for i in share]
         assert len(chosen) == len(set(chosen)) == min(total, count or total)
         assert all(share == sorted(share) for share in given)
@@ -29,7 +29,7 @@ def test_a_rank_gives_a_uniform_draw_of_its_part() -> None:
     """Data in the order of its classes: what a rank gives must not be the first ones."""
     parts = [keys([(torch.arange(150.0)[:, None] + 1000 * r, None)]) for r in (0, 1)]
     for count in (20, 150, 200, 280):
-        for share in shares(parts, count):
+        for share in shares(parts, count, 0):
             assert len(share) == count / 2
             assert abs(sum(share) / len(share) - 74.5) < 30 / len(share) ** 0.5 * 3
             assert len(share) < 100 or abs(sum(share) / len(share) - 74.5) < 5
@@ -41,7 +41,7 @@ def test_balanced_shares_are_even_among_labels_and_ranks(copies: bool) -> None:
     everything = keys([(torch.arange(90.0)[:, None], torch.tensor(labels))])
     parts = [slice(None)] * 3 if copies else [slice(r, None, 3) for r in range(3)]
     offers, those = [everything[part] for part in parts], [labels[part] for part in parts]
-    given = balanced_shares(offers, those, 30)
+    given = balanced_shares(offers, those, 30, 0)
     chosen = [(offers[r][i], those[r][i]) for r, share in enumerate(given) for i in share]
     assert sorted(label for _, label in chosen) == list(range(30))
     assert len(set(chosen)) == 30

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Generator, Tensor, nn
 
+from ogd import seeds
 from ogd.json_files import brief
 from ogd.memory import state
 from ogd.memory.algebra.projector import DIRECT, projector_of
@@ -297,7 +298,7 @@ class Memory(Keeping):
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
         store = state.from_dict(stored, self.parameters.named())
         # without a word between them, ranks must draw alike
-        generator = Generator().manual_seed(len(store)) if self._shared else seeded(len(store))
+        generator = seeds.generator("load", len(store)) if self._shared else seeded(len(store))
         store = within(self.budget, self.when_full, store, generator)
         self.settle()
         if self.sharded and self._shared:

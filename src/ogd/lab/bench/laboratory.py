@@ -13,9 +13,9 @@ from ogd.lab.methods import AGEM, DER, ER, EWC, OGD, Finished, Method
 from ogd.lab.methods import SGD as Plain
 from ogd.lab.models import PAPER, StackedMLP, mlp
 from ogd.lab.optimizers import SGD
-from ogd.lab.seeds import draw
 from ogd.lab.training.batches import chunks
 from ogd.lab.training.loop import take_step
+from ogd.seeds import draw
 
 BATCH, RUNS, LR = 10, 10, 1e-3
 DIRECTIONS = 800  # stored by OGD during the paper's fifth task

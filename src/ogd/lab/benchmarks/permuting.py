@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ogd import seeds
 from ogd.checks import check_whole
-from ogd.lab import data, seeds
+from ogd.lab import data
 from ogd.lab.benchmarks.images import images
 from ogd.lab.benchmarks.rules import TASKS
 from ogd.lab.benchmarks.task import Benchmark, Task

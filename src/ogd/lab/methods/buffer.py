@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ogd.lab import seeds
+from ogd import seeds
 from ogd.lab.benchmarks.batch import Batch
 from ogd.lab.methods.finished import Finished
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from ogd.lab import catalogue, seeds
+from ogd import seeds
+from ogd.lab import catalogue
 from ogd.lab.benchmarks.batch import Batch
 from ogd.lab.catalogue.methods import EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS
 from ogd.lab.methods.finished import Finished

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ogd.lab import seeds
+from ogd import seeds
 from ogd.lab.benchmarks import Task
 from ogd.lab.benchmarks.batch import Batch, examples
 from ogd.lab.methods.choosing import chosen_rows

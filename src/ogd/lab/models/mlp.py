@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ogd import seeds
 from ogd.checks import check_name, is_whole
-from ogd.lab import catalogue, seeds
+from ogd.lab import catalogue
 from ogd.lab.benchmarks.batch import Batch
 from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.models.initial import Heads, linear

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from ogd import memory
+from ogd import memory, seeds
 from ogd.checks import check_name
-from ogd.lab import catalogue, seeds
+from ogd.lab import catalogue
 from ogd.lab.benchmarks.batch import Batch, in_order
 from ogd.lab.models.gradient import DenseGradient
 from ogd.lab.models.initial import Heads, draw_again

@@ -18,13 +18,13 @@ from ogd.lab.models.stack import Stack
 from ogd.lab.optimizers import Optimizer, optimizer_of
 from ogd.lab.progress import Reporter
 from ogd.lab.records.schedule import Schedule
-from ogd.lab.seeds import draw
 from ogd.lab.training.batches import chunks
 from ogd.lab.training.checkpoint import Checkpoint
 from ogd.lab.training.evaluation import evaluate
 from ogd.lab.training.history import History, Weights
 from ogd.lab.training.result import Result
 from ogd.lab.training.threads import one_thread
+from ogd.seeds import draw
 
 
 class Diverged(ArithmeticError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
+from ogd import seeds
 from ogd.memory.algebra.store import Piece, Store
 from ogd.memory.gradients.gather import check_dependent, gather
 from ogd.memory.inputs.examples import Chunk, Drawn
@@ -70,6 +71,11 @@ def _eager() -> AbstractContextManager[object]:
 
 
 def seeded(n: int, shared: bool = False) -> Generator:
-    """A generator that depends on torch's seed, with several ranks the first one's, and on how much is stored."""
+    """Return a generator that depends on torch's seed and on how much is stored."""
+    return seeds.generator(torch_seed(shared), "remember", n)
+
+
+def torch_seed(shared: bool = False) -> int:
+    """Return torch's seed, with several ranks the first one's, within the 63 bits that a file holds."""
     seed = together(torch.initial_seed, "tell its seed")[0] if shared else torch.initial_seed()
-    return Generator().manual_seed((seed + n) % 2**63)
+    return seed % 2**63

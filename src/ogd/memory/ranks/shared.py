@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
+from ogd import seeds
 from ogd.memory.algebra.store import Piece, Shapes, Store, appended
 from ogd.memory.gradients.gather import check_dependent, completed
 from ogd.memory.gradients.remembering import plain_pieces, rows_of_each
@@ -73,14 +74,16 @@ def dealt(examples: Drawn) -> tuple[list[Chunk], list[list[int]]]:
     """What this rank has drawn, and which of its candidates each rank gives. Collective."""
     drawn: list[Chunk] = []
 
-    def candidates() -> tuple[list[Key], list[int]]:
-        return keys(_kept(examples, drawn)), _labels(drawn) if examples.balanced else []
+    def candidates() -> tuple[list[Key], list[int], int]:
+        seed = examples.generator.initial_seed()
+        return keys(_kept(examples, drawn)), _labels(drawn) if examples.balanced else [], seed
 
-    offers, labels = zip(*together(candidates, "draw its examples"), strict=True)
+    offers, labels, (seed, *_) = zip(*together(candidates, "draw its examples"), strict=True)
     if not any(offers):
         raise ValueError("data is empty on every rank: there is no example to remember")
-    given = balanced_shares(offers, labels, examples.count) if examples.balanced else shares(offers, examples.count)
-    return drawn, given
+    if examples.balanced:
+        return drawn, balanced_shares(offers, labels, examples.count, seed)
+    return drawn, shares(offers, examples.count, seed)
 
 
 def all_examples(examples: Drawn) -> list[Chunk]:
@@ -111,7 +114,7 @@ def keys(chunks: Iterable[Chunk]) -> list[Key]:
     return result
 
 
-def shares(offers: Sequence[Sequence[Key]], count: int | None) -> list[list[int]]:
+def shares(offers: Sequence[Sequence[Key]], count: int | None, seed: int) -> list[list[int]]:
     """Which of its candidates each rank gives: as many from each as can be, none twice, `count` in all.
 
     Rank r of N offers every N-th of its candidates first, beginning with the r-th, in an order that is random and
@@ -119,13 +122,13 @@ def shares(offers: Sequence[Sequence[Key]], count: int | None) -> list[list[int]
 
     Examples:
         >>> same = [(b"a", 0), (b"b", 0), (b"c", 0), (b"d", 0)]
-        >>> [len(share) for share in shares([same, same], 3)], sorted(sum(shares([same, same], None), []))
+        >>> [len(share) for share in shares([same, same], 3, 0)], sorted(sum(shares([same, same], None, 0), []))
         ([2, 1], [0, 1, 2, 3])
-        >>> shares([[(b"a", 0), (b"b", 0)], [(b"c", 0)]], None)
+        >>> shares([[(b"a", 0), (b"b", 0)], [(b"c", 0)]], None, 0)
         [[0, 1], [0]]
     """
     N = len(offers)
-    queues = [iter(_order(len(offer), r, N)) for r, offer in enumerate(offers)]
+    queues = [iter(_order(seed, len(offer), r, N)) for r, offer in enumerate(offers)]
     given: list[list[int]] = [[] for _ in offers]
     taken: set[Key] = set()
     most = sum(map(len, offers)) if count is None else count
@@ -142,14 +145,14 @@ def shares(offers: Sequence[Sequence[Key]], count: int | None) -> list[list[int]
 
 
 def balanced_shares(
-    offers: Sequence[Sequence[Key]], labels: Sequence[Sequence[int]], count: int | None
+    offers: Sequence[Sequence[Key]], labels: Sequence[Sequence[int]], count: int | None, seed: int
 ) -> list[list[int]]:
     """The same with as equal numbers of each label as can be, over all ranks.
 
     Examples:
         >>> offers = [[(b"a", 0), (b"b", 0), (b"c", 0)], [(b"d", 0)]]
-        >>> balanced_shares(offers, [[0, 0, 1], [1]], 2)
-        [[0], [0]]
+        >>> balanced_shares(offers, [[0, 0, 1], [1]], 2, 0)
+        [[1], [0]]
     """
     known = sorted({label for those in labels for label in those})
     places = [[[i for i, c in enumerate(those) if c == label] for those in labels] for label in known]
@@ -159,7 +162,7 @@ def balanced_shares(
     given: list[list[int]] = [[] for _ in offers]
     for group, by_rank, most in zip(groups, places, counts, strict=True):
         first = sum(map(len, given)) % len(offers)  # whose turn it is to give: else rank 0 would begin with each label
-        dealt = shares([*group[first:], *group[:first]], most)
+        dealt = shares([*group[first:], *group[:first]], most, seed)
         for turn, chosen in enumerate(dealt):
             r = (first + turn) % len(offers)
             given[r] += [by_rank[r][i] for i in chosen]
@@ -206,8 +209,8 @@ def common(generator: Generator) -> Generator:
     return Generator().set_state(together(generator.get_state, "tell its random state")[0])
 
 
-def _order(n: int, r: int, N: int) -> list[int]:
-    order: list[int] = torch.randperm(n, generator=torch.Generator().manual_seed(n)).tolist()
+def _order(seed: int, n: int, r: int, N: int) -> list[int]:
+    order: list[int] = torch.randperm(n, generator=seeds.generator(seed, "share", n)).tolist()
     return order[r::N] + [i for at, i in enumerate(order) if at % N != r]
 
 

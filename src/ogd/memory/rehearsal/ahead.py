@@ -1,6 +1,6 @@
 """Batches for rehearsal, of which some are drawn and unpacked at a time: alone, each would cost as much as all of them.
 
-Batch number j is drawn without replacement by (seed, j), whenever that is done.
+Batch number j is drawn without replacement by (seed, "rehearsal", j), whenever that is done.
 """
 
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
+from ogd import seeds
 from ogd.memory.rehearsal.examples import Batch, Examples
 
 AHEAD = 16  # batches at a time,
@@ -15,9 +16,9 @@ MOST = 2**20  # bytes of them: they have to stay in the cache until they are use
 
 
 def drawn(seed: int, number: int, n: int, size: int, generator: Generator | None = None) -> Tensor:
-    """Which of n examples are in a batch; a generator may be given to be seeded and used."""
+    """Draw which of n examples are in a batch; `generator` is seeded again in place."""
     generator = Generator() if generator is None else generator
-    return torch.randperm(n, generator=generator.manual_seed((seed + number) % 2**63))[:size]
+    return torch.randperm(n, generator=generator.manual_seed(seeds.number(seed, "rehearsal", number)))[:size]
 
 
 class Ahead:

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from ogd import seeds
 from ogd.memory.algebra.store import Store
 from ogd.memory.checks import check_forgotten, check_task
 from ogd.memory.gradients.explain import Explanation
 from ogd.memory.gradients.preserving import preserving
-from ogd.memory.gradients.remembering import seeded
+from ogd.memory.gradients.remembering import torch_seed
 from ogd.memory.inputs.batches import as_pair, length
 from ogd.memory.inputs.examples import Chunk, Drawn
 from ogd.memory.inputs.outputs import Chosen, Logits
@@ -101,7 +102,7 @@ class ExampleMemory(Rehearsing):
             raise ValueError("this memory holds tasks: observe a stream with a memory of its own")
         chunk = as_pair((x, y))
         n = length(chunk)
-        generator = Generator().manual_seed((self.seed + self.observed) % 2**63)
+        generator = seeds.generator(self.seed, "stream", self.observed)
         stay, enter = reservoir(len(self), self.observed, n, self.per_task, generator)
         if enter:
             chosen = self._chosen(None, None)
@@ -166,7 +167,8 @@ class ExampleMemory(Rehearsing):
         found = saved.from_dict(stored)
         examples = found.examples.to(self._device)
         self._check_fits(examples)
-        examples = within(self.budget, self.when_full, examples, Generator().manual_seed(len(examples)))
+        generator = seeds.generator(found.seed, "load", len(examples))
+        examples = within(self.budget, self.when_full, examples, generator)
         self.settle()
         self.statistics.restore(stored)
         self.seed, self.draws, self._resumed = found.seed, found.draws, found.since
@@ -208,7 +210,7 @@ class ExampleMemory(Rehearsing):
             raise ValueError("data is empty: there is no example to remember")
         grown = within(self.budget, self.when_full, grown, generator)
         if not len(self):
-            self.seed = seeded(0, self._shared).initial_seed()
+            self.seed = torch_seed(self._shared)
         self._hold_examples(grown)
         self._guarded = False
 

@@ -14,7 +14,7 @@ from ogd.memory.algebra.projector import Projector, projector_of
 from ogd.memory.algebra.store import Store
 from ogd.memory.gradients.gather import CHUNK_MOST, check_dependent
 from ogd.memory.gradients.preserving import calm, preserving
-from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each
+from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each, torch_seed
 from ogd.memory.inputs.outputs import scores
 from ogd.memory.memory import Memory
 from ogd.memory.model.walking import first_parameter
@@ -50,7 +50,7 @@ class Rehearsing(Memory):
             which = "sharded=True" if self.sharded else "dtype="
             raise ValueError(f'{which} applies to stored gradients: keep="examples" stores none')
         self.examples = Examples()
-        self.seed = torch.initial_seed() % 2**63
+        self.seed = torch_seed()
         self.draws = 0  # so many batches have been rehearsed: the next is drawn by this number
         self._ahead = Ahead()
         self.observed = 0  # so many examples of a stream have been seen

@@ -1,4 +1,7 @@
-"""Every random draw of run r comes from generators derived from (seed, r, purpose) alone."""
+"""Derive every random draw from a seed, its purpose and its counters by a hash.
+
+Were they added up, batch 1 of seed 0 would be batch 0 of seed 1.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -6,8 +9,8 @@ from collections.abc import Sequence
 import torch
 
 
-def generator(seed: int, run: int, purpose: str) -> torch.Generator:
-    """Return the generator of one run for one purpose.
+def generator(*parts: int | str) -> torch.Generator:
+    """Return the generator of a seed, a purpose and counters; in the laboratory, of a seed, a run and a purpose.
 
     Its state depends on nothing else, so run 3 draws the same numbers whoever trains beside it, and a draw
     added for one purpose leaves all others as they were.
@@ -16,13 +19,13 @@ def generator(seed: int, run: int, purpose: str) -> torch.Generator:
         >>> torch.rand(2, generator=generator(0, 3, "order")).equal(torch.rand(2, generator=generator(0, 3, "order")))
         True
     """
-    return torch.Generator().manual_seed(number(seed, run, purpose))
+    return torch.Generator().manual_seed(number(*parts))
 
 
-def number(seed: int, run: int, purpose: str) -> int:
-    """Return the number that a generator of one run for one purpose is seeded with."""
-    digest = hashlib.sha256(f"{seed}/{run}/{purpose}".encode()).digest()
-    return int.from_bytes(digest[:4], "big")  # mt19937 takes 32 bits
+def number(*parts: int | str) -> int:
+    """Return the number that `generator` is seeded with."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "big")  # mt19937 takes 32 bits: s and s + 2**32 would draw the same
 
 
 def draw(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> torch.Tensor:
