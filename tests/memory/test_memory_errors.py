@@ -137,6 +137,60 @@ def test_wrong_arguments_of_remember_are_named() -> None:
         memory.load_state_dict(5)
 
 
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+def test_updates_without_real_numbers_are_refused(keep: str) -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model, keep=keep)
+    memory.remember((x, y))
+    zero = torch.zeros_like(model[0].weight)
+    wrong = {
+        "torch.int64": zero.long(),
+        "torch.bool": zero.bool(),
+        "torch.complex128": zero.to(torch.complex128),
+        "torch.sparse_coo": zero.to_sparse(),
+        "on meta": zero.to("meta"),
+    }
+    for said, update in wrong.items():
+        with pytest.raises(TypeError, match=f"update of '0.weight' must be a dense tensor of floating-point .*{said}"):
+            memory.project({"0.weight": update, "2.weight": zero})
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        assert memory.project({"0.weight": zero.to(dtype)})["0.weight"].dtype == dtype
+
+
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+def test_a_model_without_values_is_refused(keep: str, tmp_path: Path) -> None:
+    model, x, y = make("mlp")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    memory = Memory(model, keep=keep)
+    memory.remember((x, y))
+    memory.save(tmp_path / "memory.safetensors")
+    stored = memory.state_dict()
+    with torch.device("meta"):
+        empty = nn.Sequential(nn.Linear(12, 9), nn.BatchNorm1d(9), nn.Linear(9, 4))
+    bare = Memory(empty, keep=keep)
+    calls = [
+        lambda: bare.remember((x, y)),
+        lambda: bare.explain((x, y)),
+        lambda: bare.protect(torch.optim.SGD(empty.parameters(), lr=0.1)),
+        lambda: bare.load_state_dict(stored),
+        lambda: bare.project({"0.weight": torch.zeros(9, 12)}),
+        bare.stats,
+        lambda: Memory.load(tmp_path / "memory.safetensors", empty),
+    ]
+    if keep == "examples":
+        calls.append(lambda: bare.observe(x, y))
+    for call in calls:
+        with pytest.raises(ValueError, match=r"model: 0\.weight is on the meta device, without values"):
+            call()
+    assert len(bare) == 0
+    assert not any(module._forward_hooks for module in empty.modules())
+    model.to("meta")  # after it was remembered
+    for call in (lambda: memory.remember((x, y)), lambda: memory.protect(optimizer), memory.stats):
+        with pytest.raises(ValueError, match="is on the meta device, without values"):
+            call()
+    assert len(memory) == 6
+
+
 @pytest.mark.parametrize("budget", [8, "5 KB"])
 def test_a_budget_is_never_passed_in_silence(budget: int | str) -> None:
     model, x, y = make("mlp")

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
+import torch
 from torch import Generator, Tensor, nn
 
 from ogd.checks import check_name, is_whole
@@ -71,6 +72,11 @@ def check_update(update: object, params: Mapping[str, Tensor]) -> None:
         raise TypeError("update must be a dictionary from names of parameters to tensors")
     known = {name: p.shape for name, p in params.items()}
     for name, u in update.items():
+        if not u.is_floating_point() or u.layout is not torch.strided or u.is_meta:
+            raise TypeError(
+                f"update of {name!r} must be a dense tensor of floating-point numbers, not of {u.dtype} "
+                f"({u.layout}, on {u.device})"
+            )
         if u.shape != known.get(name):
             wanted = f"the parameter {tuple(known[name])}" if name in known else "no parameter is named so"
             raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
@@ -78,8 +84,17 @@ def check_update(update: object, params: Mapping[str, Tensor]) -> None:
             raise ValueError(f"update of {name!r} is not finite: NaN or infinity would reach every parameter")
 
 
-def check_whole_parameters(model: nn.Module) -> None:
-    """Raise if FSDP has cut the parameters into shards; its modules are looked up only where they were imported."""
+def check_parameters(model: nn.Module) -> None:
+    """Raise if parameters have no values yet, or if FSDP has cut them into shards.
+
+    Modules of FSDP are looked up only where they were imported.
+    """
+    for name, p in model.named_parameters():
+        if p.requires_grad and p.is_meta:
+            raise ValueError(
+                f"model: {name} is on the meta device, without values: give it some first, by "
+                'model.to_empty(device="cpu") and model.load_state_dict(...)'
+            )
     tensor, fsdp = sys.modules.get("torch.distributed.tensor"), sys.modules.get("torch.distributed.fsdp")
     cut = [name for name, p in model.named_parameters() if tensor is not None and isinstance(p, tensor.DTensor)]
     if fsdp is not None:

@@ -21,9 +21,9 @@ from ogd.memory.checks import (
     check_forgotten,
     check_full,
     check_options,
+    check_parameters,
     check_task,
     check_update,
-    check_whole_parameters,
 )
 from ogd.memory.gradients.explain import Explanation, explained
 from ogd.memory.gradients.gather import CHUNK_MOST, check_dtype, check_model
@@ -210,7 +210,7 @@ class Memory(Keeping):
         count = self.per_task if isinstance(per_task, EllipsisType) else per_task
         check_draw(count, choose, merge, self._shared)
         check_task(classes, logits, generator)
-        check_whole_parameters(self.model)
+        check_parameters(self.model)
         self._account()
         params = self.parameters.trainable()
         # examples of a frozen model can be kept: it may be unfrozen before they are rehearsed
@@ -273,6 +273,7 @@ class Memory(Keeping):
             >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
             {'weight': tensor([[0., 4.]])}
         """
+        check_parameters(self.model)
         plain = plain_names(self.model)
         check_update(update, self.parameters.named() | dict(self.model.named_parameters()))
         self._account()
@@ -296,6 +297,7 @@ class Memory(Keeping):
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
+        check_parameters(self.model)
         store = state.from_dict(stored, self.parameters.named())
         # without a word between them, ranks must draw alike
         generator = seeds.generator("load", len(store)) if self._shared else seeded(len(store))
@@ -324,6 +326,7 @@ class Memory(Keeping):
             together, per direction     28
         """
         check_task(classes, logits, None)
+        check_parameters(self.model)
         chosen = self._chosen(logits, classes)
         examples = next(iter(Drawn(data, 2, Generator().manual_seed(0), 2)), None)
         if examples is None:
@@ -335,6 +338,7 @@ class Memory(Keeping):
 
         With every=k, steps that are not projected yet count as they are: call `settle` first.
         """
+        check_parameters(self.model)
         params = self.parameters.named()
         drift = by_task(self._drift.now(self.store, params), self.tasks)
         size = sum(p.numel() for p in self.parameters.trainable().values())

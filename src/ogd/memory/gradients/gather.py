@@ -18,7 +18,7 @@ from torch.jit import ScriptModule
 from ogd.memory.algebra.blocks import Block, Dense
 from ogd.memory.algebra.store import Piece, appended
 from ogd.memory.algebra.work import say
-from ogd.memory.checks import check_options, check_task, check_whole_parameters
+from ogd.memory.checks import check_options, check_parameters, check_task
 from ogd.memory.gradients.calls import watching
 from ogd.memory.gradients.graph import check_visible, uses_of
 from ogd.memory.gradients.per_example import CHUNK_BYTES, per_example
@@ -192,7 +192,7 @@ def check_model(model: nn.Module, params: Params) -> None:
     """Something must be trainable, and each example have a gradient of its own, and a real one."""
     if not params:
         raise ValueError("nothing to protect: no chosen parameter is trainable (requires_grad=True)")
-    check_whole_parameters(model)
+    check_parameters(model)
     for name, p in model.named_parameters():
         if p.is_complex():
             raise ValueError(f"{name} is complex: only real parameters can be protected")

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from ogd.memory.algebra.projector import Projector, projector_of
 from ogd.memory.algebra.store import Store
-from ogd.memory.checks import check_whole_parameters
+from ogd.memory.checks import check_parameters
 from ogd.memory.model.binding import Binding
 from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.statistics import Statistics
@@ -92,7 +92,7 @@ class Protecting:
         way = Way.chosen(self.keep, by, every, batch=batch, alpha=alpha, labels=labels, refresh=refresh)
         optimizers = optimizers_in(optimizer)
         check_protectable(optimizers, protected)
-        check_whole_parameters(self.model)
+        check_parameters(self.model)
         self._account()
         held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         if not self.parameters.among(held):

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from ogd import seeds
 from ogd.memory.algebra.store import Store
-from ogd.memory.checks import check_forgotten, check_task
+from ogd.memory.checks import check_forgotten, check_parameters, check_task
 from ogd.memory.gradients.explain import Explanation
 from ogd.memory.gradients.preserving import preserving
 from ogd.memory.gradients.remembering import torch_seed
@@ -100,6 +100,7 @@ class ExampleMemory(Rehearsing):
             raise ValueError("observe is for one process: with several ranks remember tasks, or use distributed=False")
         if len(self) and not self.observed:
             raise ValueError("this memory holds tasks: observe a stream with a memory of its own")
+        check_parameters(self.model)
         chunk = as_pair((x, y))
         n = length(chunk)
         generator = seeds.generator(self.seed, "stream", self.observed)
@@ -119,6 +120,7 @@ class ExampleMemory(Rehearsing):
 
     def stats(self) -> Stats:
         """How far the remembered outputs have moved, task by task; and what projection does to the updates."""
+        check_parameters(self.model)
         rows = [self.examples.rows_of(t) for t in range(len(self.tasks))]
         drift = tuple(self._moved(own)[0] for own in rows)
         size = sum(p.numel() for p in self.parameters.trainable().values())
@@ -141,6 +143,7 @@ class ExampleMemory(Rehearsing):
             together, per example     21
         """
         check_task(classes, logits, None)
+        check_parameters(self.model)
         chosen = self._chosen(logits, classes)
         drawn = Drawn(data, TRIED, Generator().manual_seed(0), TRIED)
         with preserving(chosen.model), torch.no_grad():
@@ -151,6 +154,7 @@ class ExampleMemory(Rehearsing):
 
     def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """P u with the gradients of the kept examples at the present weights; see `Memory.project`."""
+        check_parameters(self.model)
         before, self.store = self.store, self._gradients()
         try:
             return super().project(update)
@@ -164,6 +168,7 @@ class ExampleMemory(Rehearsing):
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, tried on the model; an error changes nothing."""
+        check_parameters(self.model)
         found = saved.from_dict(stored)
         examples = found.examples.to(self._device)
         self._check_fits(examples)
