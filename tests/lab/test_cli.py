@@ -365,3 +365,27 @@ def test_a_curve_of_too_many_points_is_refused(capsys, tmp_path, tiny_folder):
 def test_a_batch_that_would_take_all_memory_is_refused(capsys, tmp_path, method, name):
     code, _, err = run(capsys, "run", "--method", method, name, 10**6, "--out", tmp_path)
     assert (code, err) == (2, f"ogd: {name}: must be at most 10,000, not 1,000,000\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "argument"),
+    [
+        (["run", "--out", ""], "--out"),
+        (["run", "--out="], "--out"),
+        (["run", "--tensorboard", ""], "--tensorboard"),
+        (["reproduce", "rotated", "--out", ""], "--out"),
+        (["tune", "ewc", "--out", ""], "--out"),
+        (["report", ""], "DIR"),
+        (["report", "--out", ""], "--out"),
+        (["verify", ""], "DIR"),
+        (["data", "flights", "--out", ""], "--out"),
+        (["data", "flights", "--out", "a", "--archive", ""], "--archive"),
+        (["bench", "--save", ""], "--save"),
+        (["bench", "--show", ""], "--show"),
+    ],
+)
+def test_an_empty_path_is_not_the_current_folder(capsys, tmp_path, monkeypatch, command, argument):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *command)
+    assert (code, out, err) == (2, "", f"ogd: {argument}: must not be empty; for the current folder give .\n")
+    assert not list(tmp_path.iterdir())

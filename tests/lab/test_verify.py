@@ -92,5 +92,20 @@ def test_documents_that_say_something_else_are_listed(whole, tmp_path):
     assert "prints something else now" in found[0]
     assert "results does not hold all runs: rotated sgd lacks 0-1-2" in found[1]
     assert documents.stale(tmp_path / "elsewhere", root) == []
+    assert documents.unchecked(folder, root) == documents.unchecked(tmp_path / "elsewhere", root) == ""
     (folder / "README.md").write_text("")
     assert "is not the index of these records" in documents.stale(folder, root)[0]
+
+
+def test_documents_of_another_checkout_are_said_to_be_unchecked(whole, tmp_path, capsys):
+    """As of an installed package: only the checkout that ogd runs from is trusted with code."""
+    root = tmp_path / "project"
+    folder = shutil.copytree(whole, root / "results")
+    assert run(capsys, "verify", folder)[2] == ""
+    (root / "docs").mkdir()
+    (root / "docs" / "refresh.py").write_text("raise SystemExit('was run')")
+    code, out, err = run(capsys, "verify", folder)
+    assert code == 0
+    assert "none is missing" in out
+    assert err.startswith(f"the documents in {root} were not checked: ")
+    assert err.count("\n") == 1

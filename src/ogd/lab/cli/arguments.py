@@ -1,6 +1,6 @@
 """What each command takes. Names, kinds and defaults come from the catalogue and from `Schedule`."""
 
-from argparse import ArgumentParser, _ArgumentGroup
+from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,13 @@ def flag(argument: str) -> str:
         '--batch-size'
     """
     return f"--{argument.replace('_', '-')}"
+
+
+def path(text: str) -> Path:
+    """Return the path that an argument gives; an empty one, as of a variable that is not set, is an error."""
+    if not text:
+        raise ArgumentTypeError("must not be empty; for the current folder give .")
+    return Path(text)
 
 
 def benchmark_settings() -> Owners:
@@ -51,7 +58,7 @@ def add_run(sub: ArgumentParser) -> None:
     add_backend(sub)
     add_output(sub).add_argument(
         "--tensorboard",
-        type=Path,
+        type=path,
         metavar="DIR",
         help="also write event files for TensorBoard there",
     )
@@ -70,16 +77,16 @@ def add_reproduce(sub: ArgumentParser) -> None:
 
 def add_report(sub: ArgumentParser) -> None:
     sub.add_argument(
-        "dir", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of records (default: runs)"
+        "dir", nargs="?", type=path, default=Path("runs"), metavar="DIR", help="folder of records (default: runs)"
     )
-    sub.add_argument("--out", type=Path, metavar="DIR", help="folder for the page and its files (default: DIR/report)")
+    sub.add_argument("--out", type=path, metavar="DIR", help="folder for the page and its files (default: DIR/report)")
     sub.add_argument("--open", action="store_true", help="open the page in a browser")
     add_plugin(sub)
 
 
 def add_verify(sub: ArgumentParser) -> None:
     sub.add_argument(
-        "dir", nargs="?", type=Path, default=Path("runs"), metavar="DIR", help="folder of records (default: runs)"
+        "dir", nargs="?", type=path, default=Path("runs"), metavar="DIR", help="folder of records (default: runs)"
     )
     add_plugin(sub)
 
@@ -94,7 +101,7 @@ def add_tune(sub: ArgumentParser) -> None:
     add_options(sub.add_argument_group("other options of the methods"), _owners(taken))
     values = "; ".join(f"{name}: {' '.join(map(str, option.grid))}" for name, option in options.items())
     sub.add_argument("--grid", type=float, nargs="+", metavar="X", help=f"values to try (default: {values})")
-    sub.add_argument("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder for the record")
+    sub.add_argument("--out", type=path, default=Path("runs"), metavar="DIR", help="folder for the record")
     add_plugin(sub)
 
 
@@ -104,14 +111,14 @@ def add_list(sub: ArgumentParser) -> None:
 
 def add_data(sub: ArgumentParser) -> None:
     sub.add_argument("name", metavar="NAME", help=f"one of {', '.join(SOURCES)}")
-    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder for the data set")
-    sub.add_argument("--archive", type=Path, metavar="FILE", help="the package's archive, if you have it already")
+    sub.add_argument("--out", type=path, required=True, metavar="DIR", help="folder for the data set")
+    sub.add_argument("--archive", type=path, metavar="FILE", help="the package's archive, if you have it already")
 
 
 def add_bench(sub: ArgumentParser) -> None:
     records = sub.add_mutually_exclusive_group()
-    records.add_argument("--save", type=Path, metavar="FILE", help="keep the measurement as a record")
-    records.add_argument("--show", type=Path, metavar="FILE", help="show a record instead of measuring")
+    records.add_argument("--save", type=path, metavar="FILE", help="keep the measurement as a record")
+    records.add_argument("--show", type=path, metavar="FILE", help="show a record instead of measuring")
     forms = sub.add_mutually_exclusive_group()
     forms.add_argument("--json", action="store_true", help="print the medians as JSON instead of a table")
     forms.add_argument("--markdown", action="store_true", help="print the table as Markdown")
@@ -189,7 +196,7 @@ def add_output(sub: ArgumentParser) -> _ArgumentGroup:
     group = sub.add_argument_group("output")
     group.add_argument(
         "--out",
-        type=Path,
+        type=path,
         default=Path("runs"),
         metavar="DIR",
         help="folder of records; runs that it holds are not run again",

@@ -119,7 +119,7 @@ def report(options: Namespace) -> None:
 
 
 def verify(options: Namespace) -> None:
-    from ogd.lab.cli.documents import stale
+    from ogd.lab.cli.documents import stale, unchecked
     from ogd.lab.reporting.verify import verify
 
     verdict = verify(options.dir)
@@ -128,6 +128,8 @@ def verify(options: Namespace) -> None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {visible(options.dir)}"
         raise RuntimeError("\n".join([f"{count}:", *map(visible, problems)]))
     print(f"{verdict}: all can be read, and none is missing")
+    if skipped := unchecked(options.dir):
+        print(visible(skipped), file=sys.stderr)
 
 
 def tune(options: Namespace) -> None:

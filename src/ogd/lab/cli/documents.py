@@ -11,14 +11,22 @@ from typing import Any
 from ogd.lab.reporting.index import index
 
 ROOT = Path(__file__).parents[4]  # of the checkout, where this is one
+SCRIPT = Path("docs", "refresh.py")  # draws the documents
+
+
+def unchecked(folder: Path, root: Path = ROOT) -> str:
+    """Say that there are documents next to a folder that cannot be checked, or return nothing."""
+    there = folder.resolve().parent
+    if there == root or not (there / SCRIPT).is_file():
+        return ""
+    return f"the documents in {there} were not checked: for that, run the ogd of that checkout (pip install -e)"
 
 
 def stale(folder: Path, root: Path = ROOT) -> list[str]:
     """Say which documents do not show what the records hold; only of the results of the checkout that ogd runs from."""
-    script = root / "docs" / "refresh.py"
-    if folder.resolve() != root / "results" or not script.is_file():
+    if folder.resolve() != root / "results" or not (root / SCRIPT).is_file():
         return []
-    refresh = _imported(script)
+    refresh = _imported(root / SCRIPT)
     problems = []
     if index(folder) != (folder / "README.md").read_text(encoding="utf-8"):
         problems.append(f"{folder / 'README.md'}: is not the index of these records; `make docs` draws it again")
