@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -43,10 +44,15 @@ def test_dask(tiny_folder, tmp_path, capsys, cluster):
 
 
 @pytest.mark.filterwarnings("default")
-def test_dask_starts_a_cluster_of_this_machine(tiny_folder, tmp_path, capsys):
+def test_dask_starts_a_cluster_of_this_machine_and_leaves_nothing_behind(tiny_folder, tmp_path, capsys, monkeypatch):
     pytest.importorskip("distributed", reason="Dask's extra is not installed: pip install 'ogd[dask]'")
     here = answers(capsys, tiny_folder, tmp_path / "here", "--jobs", "1")
+    for name in ("temporary", "current"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path / "current")
     assert here == answers(capsys, tiny_folder, tmp_path / "there", "--backend", "dask", "--jobs", "2")
+    assert not [*(tmp_path / "temporary").iterdir(), *(tmp_path / "current").iterdir()]
 
 
 @pytest.mark.filterwarnings("default")

@@ -13,6 +13,7 @@ from typing import Any
 
 from ogd.checks import check_name, check_whole
 from ogd.lab.experiments import processes
+from ogd.lab.temporary import own_folder
 
 Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 
@@ -71,16 +72,21 @@ def _dask(address: str | None, jobs: int | None) -> Iterator[Stream]:
             yield _through_dask(client, jobs or threads)
 
 
-def _own_cluster(jobs: int) -> Any:
+@contextmanager
+def _own_cluster(jobs: int) -> Iterator[Any]:
     """A cluster of this machine that only this process can talk to: whoever may talk to one runs code as its user."""
     import dask
     from distributed import LocalCluster, Security
 
     silent = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}  # it would open 8787 even without a dashboard
     local = {"host": "127.0.0.1", "protocol": "tls://", "dashboard_address": None, "scheduler_kwargs": silent}
-    with dask.config.set({"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}):
-        # a certificate of this session, in memory
-        return LocalCluster(n_workers=jobs, threads_per_worker=1, security=Security.temporary(), **local)
+    silence: dict[str, Any] = {f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}
+    with own_folder() as folder:
+        with dask.config.set({**silence, "temporary-directory": str(folder)}):
+            # a certificate of this session, in memory
+            cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, security=Security.temporary(), **local)
+        with cluster:
+            yield cluster
 
 
 @contextmanager
