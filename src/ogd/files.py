@@ -5,6 +5,7 @@ import platform
 import re
 import secrets
 import shutil
+import stat
 import tempfile
 import time
 import zlib
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 DAY = 24 * 60 * 60.0
+SPECIAL = "a pipe, a socket or a device, not a file"  # what `is_special` finds
 MACHINE = f"{zlib.crc32(platform.node().encode()):08x}"  # whose process numbers these are, on a disk that several share
 
 
@@ -37,14 +39,18 @@ def replacing(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to; after the block that file is on the disk and takes the place of `path`.
 
     The folder is made where there is none. If the block fails, `path` stays as it was and the temporary file goes.
+    Where `path` is a link it stays one, and the file that it leads to is replaced, as `open` would.
     """
+    if is_special(path):
+        raise OSError(f"{path}: {SPECIAL}; give the path of a file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{MACHINE}.{os.getpid()}.{secrets.token_hex(4)}")
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.{MACHINE}.{os.getpid()}.{secrets.token_hex(4)}")
     try:
         yield temporary
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
-        temporary.replace(path)
+        temporary.replace(target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if error.errno is None:
@@ -53,6 +59,15 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def is_special(path: Path) -> bool:
+    """Whether a path leads to neither a file nor a folder: reading may never end, and writing would replace it."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # opening it says what is wrong
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def check_writable(folders: Iterable[Path], argument: str = "out") -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ogd.checks import MOST_WHOLE
+from ogd.files import SPECIAL, is_special
 from ogd.terminal import is_unicode
 
 MOST_BYTES = 64 * 2**20
@@ -39,6 +40,8 @@ class BadFile(ValueError):
 
 def load(path: Path, kind: str = "JSON file") -> Any:
     """Return what a file holds, or raise a `BadFile`."""
+    if is_special(path):
+        raise BadFile(path, f"{path} is not a usable {kind}: it is {SPECIAL}")
     with path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     try:

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ogd import json_files
-from ogd.files import replacing
+from ogd.files import SPECIAL, is_special, replacing
 
 DIGEST = "digest"  # the document's own key for it
 DTYPES = {  # safetensors' names
@@ -49,6 +49,8 @@ def read(path: Path, key: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     `document["digest"]` is None in files of older versions, which have none.
     """
+    if is_special(path):
+        raise ValueError(f"it is {SPECIAL}")
     try:
         _check_header(path)
         with safe_open(path, framework="pt") as file:  # it checks the header: types, shapes and places

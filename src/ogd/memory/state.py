@@ -135,7 +135,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     name = os.fspath(path)
     if Path(path).is_dir():
         raise IsADirectoryError(f"{name}: a folder; give the path of a file that Memory.save wrote")
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise FileNotFoundError(f"{name}: no such file")
     try:
         document, tensors = tensor_files.read(Path(path), FORMAT)

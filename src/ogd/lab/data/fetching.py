@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ogd.checks import check_name
-from ogd.files import check_writable, write_bytes
 from ogd.lab.data import cifar10, flights
-from ogd.lab.temporary import own_folder
+from ogd.files import SPECIAL, check_writable, is_special, write_bytes
+from ogd.temporary import own_folder
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _whole(source: Source, out: Path) -> bool:
     for file, sha256 in source.files.items():
         path = out / file
         if path.exists():
-            if source.digest(path.read_bytes()) != sha256:
+            if is_special(path) or source.digest(path.read_bytes()) != sha256:
                 raise ValueError(f"out: {path} exists with different content; remove it, or choose another folder")
             there += 1
     return there == len(source.files)
@@ -103,6 +103,8 @@ def _check_program(source: Source) -> None:
 
 
 def _check_archive(source: Source, archive: Path, who: str) -> None:
+    if is_special(archive):
+        raise ValueError(f"{who}{archive} is {SPECIAL}")
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != source.sha256:

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ogd.files import SPECIAL, is_special
+
 UNSIGNED_BYTE = 0x08
 MOST = 2**32  # bytes: four times the largest data set in use, 60,000 images of 128 × 128
 LARGE, RATIO = 2**28, 100  # bytes beyond which a file may not decompress to more than 100 times its own
@@ -20,6 +22,8 @@ def read(path: Path) -> bytes:
     A small file may decompress to more than fits the memory, so the header is read first, and a few bytes beyond
     what it promises, by which a file that is too long is known.
     """
+    if is_special(path):
+        raise ValueError(f"data: {path} cannot be read: it is {SPECIAL}")
     try:
         zipped, size = path.suffix == ".gz", path.stat().st_size
         most = min(MOST, max(LARGE, RATIO * size)) if zipped else MOST
