@@ -196,6 +196,37 @@ def test_a_trial_that_fails_changes_nothing_and_is_made_again(error) -> None:
     assert all(torch.equal(b, values[name]) for name, b in model.named_buffers())
 
 
+class Stateful(nn.Module):
+    """Has a constant, notes what passes in a cache of its caller's, and has a state that is no buffer."""
+
+    def __init__(self, moves: bool = False) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(6, dtype=torch.float64))
+        self.moves, self.calls = moves, 0
+
+    def forward(self, x: Tensor, cache: set[Tensor] | None = None) -> Tensor:
+        self.calls += 1
+        if cache is not None:
+            cache.add(x)
+        if self.moves and self.training:
+            self.table += 1.0
+        return x + self.table
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_trial_leaves_caches_and_states_alone(moves: bool) -> None:
+    memory, model, _ = remembered(Stateful(moves))
+    layer, x = model[1], data(1)[0] @ torch.ones(5, 6, dtype=torch.float64)
+    for cached in (True, False):
+        layer.calls = 0
+        cache = set() if cached else None
+        torch.testing.assert_close(layer(x, cache), x + (moves and cached) + layer.table)
+        assert layer.calls == 1
+        assert cached == bool(cache)
+        assert not cache or len(cache) == 1
+    assert memory.statistics._holds["1"].evaluates == moves
+
+
 def test_a_module_is_tried_once() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 6), Counter(nn.ReLU(), nn.Linear(6, 3))).double()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ogd.memory.model.statistics import Statistics
 
 Buffers = dict[str, Tensor | None]
+PLAIN = (Tensor, int, float, str, torch.dtype, torch.device)
 
 
 class Hold:
@@ -31,6 +32,7 @@ class Hold:
         self.still: set[bool] = set()  # modes in which a pass left its buffers alone
         self.tried = False  # whether training mode was tried, and evaluation mode if that changed the buffers
         self.trying = False
+        self.moves = False  # whether a pass changed its buffers
         self._marks: list[int] = []
         self._values: Buffers = {}
         self._passes: list[tuple[bool, Buffers, Buffers | None]] = []
@@ -47,7 +49,7 @@ class Hold:
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         training = module.training
-        if training and not self.tried and self._keeps():
+        if training and not self.tried and self._keeps() and (self.moves or is_plain(args, kwargs)):
             self._try(module, args, kwargs)
         if self.evaluates:
             module.training = False
@@ -77,10 +79,11 @@ class Hold:
             module._buffers.update(own)
             if out is None:  # it raised
                 self.tried = False
-            elif moved:
-                self._warn(DROPPED)
-            else:
+            elif not moved:
                 self.still.add(mode)
+            elif self.tried or not mode:
+                self._warn(DROPPED)
+            self.moves |= moved
 
     def _try(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Find out whether training mode changes the buffers, and if so whether evaluation mode prevents it.
@@ -169,17 +172,23 @@ def trial(module: nn.Module, mode: bool, args: tuple[Any, ...], kwargs: dict[str
 
 @contextmanager
 def undone(module: nn.Module) -> Iterator[None]:
-    """Inside, work on copies of the buffers of all modules in a module; put the buffers and the modes back."""
-    before = [(part, part.training, dict(part._buffers)) for part in module.modules()]
+    """Inside, work on copies of the buffers of all modules in a module; put their buffers and attributes back."""
+    before = [(part, dict(vars(part)), dict(part._buffers)) for part in module.modules()]
     try:
         for part, _, own in before:
             part._buffers.update(copied(own))
         yield
     finally:
-        for part, training, own in before:
-            part.training = training
+        for part, attributes, own in before:
+            vars(part).clear()
+            vars(part).update(attributes)
             part._buffers.clear()
             part._buffers.update(own)
+
+
+def is_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether copies of all arguments can be made: a trial would change a cache, and exhaust an iterator."""
+    return all(leaf is None or isinstance(leaf, PLAIN) for leaf in pytree.tree_leaves((args, kwargs)))
 
 
 def form(out: Any) -> tuple[Any, ...]:
