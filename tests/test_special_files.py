@@ -14,8 +14,8 @@ from torch import nn
 import made_records
 from ogd import data, json_files, tensor_files
 from ogd.files import is_special, write_text
+from ogd.lab.training import Checkpoint
 from ogd.memory import Memory
-from ogd.training import Checkpoint
 from test_cli import SMALL, run
 
 SAID = "a pipe, a socket or a device, not a file"

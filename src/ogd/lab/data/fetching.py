@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ogd.checks import check_name
-from ogd.lab.data import cifar10, flights
 from ogd.files import SPECIAL, check_writable, is_special, write_bytes
-from ogd.temporary import own_folder
+from ogd.lab.data import cifar10, flights
+from ogd.lab.temporary import own_folder
 
 
 @dataclass(frozen=True)
