@@ -49,6 +49,13 @@ def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -
             raise ValueError(f"{name}: must be at most {MOST_WHOLE:,}, not {value!r:.40}")
 
 
+def whole_number(value: Any, least: int = 0) -> int:
+    """Return a whole number read from a file, or raise a ValueError."""
+    if not is_whole(value, least):
+        raise ValueError(f"the file holds {value!r} where a whole number of at least {least} belongs")
+    return int(value)
+
+
 def check_name(argument: str, name: object, names: Iterable[str]) -> None:
     """Raise a ValueError that names the nearest right name unless `name` is one of `names`."""
     names = list(names)

@@ -7,8 +7,8 @@ import naive_lab
 from ogd.lab import benchmarks, methods
 from ogd.lab.experiments import resolve
 from ogd.lab.methods.directions import leading, leverage, sketched, spectrum
-from ogd.memory.algebra.combined import written_out
-from ogd.memory.algebra.store import Store
+from ogd.memory.blocks.stacking import written_out
+from ogd.memory.projection.store import Store
 from small_lab import fit, make, stack, weights
 
 KINDS = ("drawn", "leverage", "pca", "sketch")
@@ -89,7 +89,7 @@ def test_a_sketch_loses_no_more_than_it_says(k):
 
 @pytest.mark.parametrize("kind", ["mlp", "weights", "cnn"])
 def test_combinations_are_written_out_parameter_by_parameter(tiny, monkeypatch, kind):
-    monkeypatch.setattr("ogd.memory.algebra.combined.CHUNK", 200)
+    monkeypatch.setattr("ogd.memory.blocks.stacking.CHUNK", 200)
     model, x = stack(kind), make("rotated", tiny).tasks[0].train.x[:7]
     batch = methods.finished.Batch(x.expand(2, *x.shape), torch.eye(10).repeat(2, 1, 1)[:, :7])
     pieces, rows = model.output_gradients(batch, "all", None)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory import Block, Dense, Factored, Sparse
-from ogd.memory.algebra.gram import by_pairs, by_parts
+from ogd.memory.blocks.gram import by_pairs, by_parts
 
 LEADS = [(), (3,), (2, 3)]
 
@@ -95,7 +95,7 @@ def test_blocks_of_different_kinds_do_not_join_but_have_a_gram() -> None:
 def test_a_large_gram_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     block = factored(7, 3, True, True, ())
     whole = block.gram(block)
-    monkeypatch.setattr("ogd.memory.algebra.gram.CHUNK", 50)
+    monkeypatch.setattr("ogd.memory.blocks.gram.CHUNK", 50)
     for form in (by_pairs, by_parts):
         torch.testing.assert_close(form(block, block), whole)
         torch.testing.assert_close(form(block, block[2:5]), whole[:, 2:5])
@@ -119,7 +119,7 @@ def test_both_forms_of_a_gram_are_those_of_the_rows() -> None:
 
 @pytest.mark.parametrize("often", [0, 20, 10**9])
 def test_entries_that_rows_share_count_by_products_and_by_pairs(often: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ogd.memory.algebra.sparse.OFTEN", often)
+    monkeypatch.setattr("ogd.memory.blocks.sparse.OFTEN", often)
     one, other = sparse(9, 4, ()), sparse(7, 2, ())
     torch.testing.assert_close(one.gram(other), one.rows(0, 9) @ other.rows(0, 7).mT)
     assert one[0:0].gram(other).shape == (0, 7)

@@ -13,8 +13,8 @@ from torch.nn.utils import prune
 
 from memory_models import rows, train
 from ogd.memory import Convolved, Dense, Factored, Memory, Piece, stacked
-from ogd.memory.algebra import convolution
-from ogd.memory.algebra.blocks import Block
+from ogd.memory.blocks import convolution
+from ogd.memory.blocks.block import Block
 from ogd.memory.model.growth import padded
 from reference import flat, logit_gradients, project_dense
 
@@ -110,7 +110,7 @@ def test_both_ways_to_a_sum_of_gradients_agree(name: str, monkeypatch: pytest.Mo
 
 
 def test_overlap_and_combine_in_parts_are_those_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ogd.memory.algebra.convolved.PART", 500)
+    monkeypatch.setattr("ogd.memory.blocks.convolved.PART", 500)
     block = block_of("padded", 7, bias=True)
     assert block._step() < 7
     G, c = written_out(block), torch.randn(7, dtype=torch.float64)
@@ -287,13 +287,12 @@ def test_a_pruned_convolution_pulls_its_gradients_back() -> None:
 
 
 BROKEN = {
-    "stride": (lambda e: e["convolved"].update(stride=[2, 2]), "do not fit a weight"),
-    "no stride": (lambda e: e["convolved"].update(stride=[0, 1]), "a whole number of at least 1"),
-    "one axis": (lambda e: e["convolved"].update(padding=[1]), "not those of a convolution"),
-    "groups": (lambda e: e["convolved"].update(groups=2), "do not fit a weight"),
-    "no geometry": (lambda e: e.update(convolved={}), "incomplete or malformed"),
-    "no bias": (lambda e: e.update(bias=False), "belongs"),
-    "rows": (lambda e: e.update(rows=5), "belongs"),
+    "stride": (lambda e: e.update(stride=[2, 2]), "D has shape"),
+    "no stride": (lambda e: e.update(stride=[0, 1]), "a whole number of at least 1"),
+    "one axis": (lambda e: e.update(padding=[1]), "not those of a convolution"),
+    "groups": (lambda e: e.update(groups=2), "X has shape"),
+    "no geometry": (lambda e: e.pop("dilation"), "incomplete or malformed"),
+    "no bias": (lambda e: e.update(bias=False), "does not fit parameters of sizes"),
 }
 
 
@@ -303,7 +302,7 @@ def test_a_state_that_does_not_fit_is_refused(kind: str) -> None:
     memory = Memory(model)
     memory.remember((x, y))
     state = copy.deepcopy(memory.state_dict())
-    (entry,) = [entry for entry in state["pieces"] if "convolved" in entry]
+    (entry,) = [entry for entry in state["pieces"] if entry["kind"] == "convolved"]
     spoil, message = BROKEN[kind]
     spoil(entry)
     with pytest.raises(ValueError, match=message):
@@ -315,7 +314,7 @@ def test_a_state_whose_numbers_are_not_finite_is_refused() -> None:
     memory = Memory(model)
     memory.remember((x, y))
     state = copy.deepcopy(memory.state_dict())
-    i = next(i for i, entry in enumerate(state["pieces"]) if "convolved" in entry)
+    i = next(i for i, entry in enumerate(state["pieces"]) if entry["kind"] == "convolved")
     state["tensors"][f"{i}.X"][0, 0, 0, 0] = torch.nan
     with pytest.raises(ValueError, match="not finite"):
         memory.load_state_dict(state)

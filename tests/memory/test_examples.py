@@ -237,7 +237,7 @@ def test_large_outputs_are_computed_in_parts_and_told_of(monkeypatch: pytest.Mon
     handle.remove()
     assert sizes == [1, 7, 7, 6]
     torch.testing.assert_close(parts.examples.lots[0].z, whole.examples.lots[0].z)
-    monkeypatch.setattr("ogd.memory.algebra.work.BYTES", 1000)
+    monkeypatch.setattr("ogd.long_work.BYTES", 1000)
     with pytest.warns(LongWork, match="keeping up to 200 examples with their outputs"):
         kept(model, (x, y))
 

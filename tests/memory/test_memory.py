@@ -106,7 +106,7 @@ def test_tasks_add_up_and_only_new_rows_of_K_are_computed(monkeypatch: pytest.Mo
     model, x, y = make("mlp", n=9)
     memory = Memory(model, outputs="all")
     computed = []
-    from ogd.memory.algebra import store
+    from ogd.memory.projection import store
 
     original = store.extended_gram
     monkeypatch.setattr(
@@ -123,7 +123,7 @@ def test_tasks_add_up_and_only_new_rows_of_K_are_computed(monkeypatch: pytest.Mo
 
 
 def test_the_rank_is_computed_once_per_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ogd.memory.algebra import store
+    from ogd.memory.projection import store
 
     computed = []
     original = store.rank

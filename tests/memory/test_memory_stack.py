@@ -6,10 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Block, Dense, Factored
-from ogd.memory.algebra.projector import projector_of
-from ogd.memory.algebra.stacking import stacked
-from ogd.memory.algebra.store import Piece, Store, appended
+from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.factored import Factored
+from ogd.memory.blocks.pieces import Piece, appended
+from ogd.memory.blocks.stacking import stacked
+from ogd.memory.projection.projector import projector_of
+from ogd.memory.projection.store import Store
 
 R = 3
 SHAPES = {"w": (4, 5), "b": (4,), "conv": (3, 2, 2, 1), "in": (6, 4), "scale": (7,)}

@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from memory_models import make, rows, train
 from ogd.memory import Memory, state
 from reference import logit_gradients
-from test_memory_rewired import remembered
 
 
 @pytest.fixture
@@ -89,20 +88,6 @@ def test_remembering_compiles_nothing() -> None:
     memory.remember((x[:4], y[:4]))
     assert len(compiled) == count > 0
     torch.testing.assert_close(rows(memory), logit_gradients(model, x[:4], y[:4]))
-
-
-def test_files_with_names_of_wrappers_are_read(tmp_path: Path) -> None:
-    memory, model, *_ = remembered()
-    stored = memory.state_dict()
-    for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
-        old = copy.deepcopy(stored)
-        old["shapes"] = {prefix + name: shape for name, shape in stored["shapes"].items()}
-        old["pieces"] = [{**p, "names": [prefix + name for name in p["names"]]} for p in stored["pieces"]]
-        del old["each"], old["options"]["when_full"]  # as 0.1.0 wrote them
-        state.write(old, tmp_path / "old.safetensors")
-        loaded = Memory.load(tmp_path / "old.safetensors", model)
-        assert torch.equal(rows(loaded), rows(memory))
-        assert (loaded.when_full, loaded.store.each) == ("raise", (1,))
 
 
 def test_a_module_of_that_name_is_no_wrapper() -> None:

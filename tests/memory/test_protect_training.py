@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from memory_models import make, moved, remembered, train
 from ogd.memory import Memory
-from ogd.memory.algebra import store
-from ogd.memory.algebra.store import extended_gram
+from ogd.memory.projection import store
+from ogd.memory.projection.store import extended_gram
 from reference import flat, logit_gradients, trainable
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.pseudo_inverse import coefficients, cutoff, extend, rank, whitener
+from ogd.memory.projection.pseudo_inverse import coefficients, cutoff, extend, rank, whitener
 from reference import gram_schmidt, project_dense, project_out
 
 N = 6

@@ -5,7 +5,7 @@ import torch
 
 from memory_models import make
 from ogd.memory import Memory
-from ogd.memory.algebra.store import Store
+from ogd.memory.projection.store import Store
 from ogd.memory.ranks.alike import digest
 from ogd.memory.ranks.shared import balanced_shares, keys, shares
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from memory_models import make, remembered, rows, train
+from ogd.long_work import LongWork, say
 from ogd.memory import Memory
-from ogd.memory.algebra.pseudo_inverse import cutoff, triangular_whitener, whitener
-from ogd.memory.algebra.work import LongWork, say
 from ogd.memory.gradients.gather import CHUNK_MOST, fitting
 from ogd.memory.inputs.outputs import Chosen
+from ogd.memory.projection.pseudo_inverse import cutoff, triangular_whitener, whitener
 from reference import flat, logit_gradients, project_dense
 
 
@@ -35,8 +35,8 @@ def test_a_badly_conditioned_K_has_no_triangular_whitener(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "lenet"])
 def test_without_K_the_projection_is_that_of_the_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ogd.memory.algebra.projector.DIRECT", 2)
-    monkeypatch.setattr("ogd.memory.algebra.solve.conjugate_gradients.__defaults__", (1e-12, 500))
+    monkeypatch.setattr("ogd.memory.projection.projector.DIRECT", 2)
+    monkeypatch.setattr("ogd.memory.projection.solve.conjugate_gradients.__defaults__", (1e-12, 500))
     memory, G, _, _ = remembered(name)
     update = {n: torch.randn_like(p) for n, p in memory.model.named_parameters()}
     projected = memory.project(update)

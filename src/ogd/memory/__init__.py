@@ -1,10 +1,13 @@
 """What is remembered and how it protects: the heart of ogd. It imports nothing of the laboratory."""
 
-from ogd.memory.algebra.blocks import Block, Convolved, Dense, Factored
-from ogd.memory.algebra.sparse import Sparse
-from ogd.memory.algebra.stacking import stacked
-from ogd.memory.algebra.store import Piece
-from ogd.memory.algebra.work import LongWork
+from ogd.long_work import LongWork
+from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.convolved import Convolved
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.factored import Factored
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.blocks.sparse import Sparse
+from ogd.memory.blocks.stacking import stacked
 from ogd.memory.budget import BudgetExceeded
 from ogd.memory.gradients.explain import Explanation
 from ogd.memory.gradients.gather import output_gradients

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ogd.memory.algebra.projector import Projector, kept
-from ogd.memory.algebra.rows import within
-from ogd.memory.algebra.store import Store
 from ogd.memory.budget import Budget
 from ogd.memory.gradients.remembering import task_rows
 from ogd.memory.inputs.examples import Drawn
 from ogd.memory.inputs.outputs import Chosen, Logits, Outputs
 from ogd.memory.model.names import unwrapped
+from ogd.memory.projection.projector import Projector, kept
+from ogd.memory.projection.rows import within
+from ogd.memory.projection.store import Store
 from ogd.memory.protection.protecting import Protecting
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.stats import Drift

@@ -11,9 +11,6 @@ from torch import Generator, Tensor, nn
 from ogd import seeds
 from ogd.json_files import brief
 from ogd.memory import state
-from ogd.memory.algebra.projector import DIRECT, projector_of
-from ogd.memory.algebra.rows import within, without
-from ogd.memory.algebra.store import Store
 from ogd.memory.budget import Budget, BudgetExceeded
 from ogd.memory.checks import (
     Choice,
@@ -37,6 +34,9 @@ from ogd.memory.model.binding import Binding
 from ogd.memory.model.names import plain_names
 from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.statistics import Statistics
+from ogd.memory.projection.projector import DIRECT, projector_of
+from ogd.memory.projection.rows import within, without
+from ogd.memory.projection.store import Store
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Drift, Stats, by_task

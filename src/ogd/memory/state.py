@@ -5,7 +5,7 @@ document in its metadata for the rest. K is not stored: it follows from them.
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from ogd import tensor_files
-from ogd.checks import is_whole
+from ogd.checks import is_whole, whole_number
 from ogd.json_files import brief
-from ogd.memory.algebra.store import Piece, Store
+from ogd.memory.blocks.block import DTYPES
+from ogd.memory.blocks.pieces import Piece, piece_from_state, piece_state
 from ogd.memory.budget import Budget
-from ogd.memory.model.names import bare
-from ogd.memory.state_pieces import DTYPES, entry_of, piece_of, whole
+from ogd.memory.projection.store import Store
 
 if TYPE_CHECKING:
     from ogd.memory.memory import Memory
 
 FORMAT = "ogd.memory"  # the key of the metadata
-VERSION = 1
+VERSION = 2
 
 
 def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,8 +32,9 @@ def to_dict(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
     pieces: list[dict[str, Any]] = []
     tensors: dict[str, Tensor] = {}
     for i, piece in enumerate(store.pieces):
-        pieces.append(entry_of(piece))
-        tensors |= {f"{i}.{key}": t.detach() for key, t in piece.block.tensors().items()}
+        entry, own = piece_state(i, piece)
+        pieces.append(entry)
+        tensors |= own
     return {
         "version": VERSION,
         "options": dict(options),
@@ -54,14 +55,12 @@ def from_dict(stored: Mapping[str, Any], params: Mapping[str, Tensor]) -> Store:
     if stored.get("keep", "gradients") != "gradients":
         raise ValueError('the state comes from a memory that keeps examples: load it with Memory(keep="examples")')
     try:
-        tasks = [whole(rows, 1) for rows in stored["tasks"]]
-        each = [whole(rows, 1) for rows in stored.get("each", [1] * len(tasks))]
+        tasks = [whole_number(rows, 1) for rows in stored["tasks"]]
+        each = [whole_number(rows, 1) for rows in stored["each"]]
         shapes = {str(name): torch.Size(shape) for name, shape in stored["shapes"].items()}
-        names = _plain(shapes, params)
-        shapes = {names[name]: shape for name, shape in shapes.items()}
         _check_model(shapes, params)
         tensors = dict(stored["tensors"])
-        pieces = [piece_of(i, entry, tensors, shapes, params, names) for i, entry in enumerate(stored["pieces"])]
+        pieces = [piece_from_state(i, entry, tensors, params) for i, entry in enumerate(stored["pieces"])]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if tensors:
@@ -100,9 +99,8 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     if saved["outputs"] is None and given.get("outputs") is None:
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     known = {key: saved[key] for key in ("per_task", "outputs", "params", "chunk_size")}
-    # files of version 0.1 say none of these
-    dtype = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}.get(saved.get("dtype", ""))
-    known |= {"when_full": saved.get("when_full", "raise"), "statistics": saved.get("statistics", "keep")}
+    dtype = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}.get(saved["dtype"])
+    known |= {"when_full": saved["when_full"], "statistics": saved["statistics"]}
     known["keep"] = "examples" if stored.get("keep") == "examples" else "gradients"
     return {**known, "dtype": dtype, "budget": Budget(*saved["budget"]), **given}
 
@@ -111,11 +109,12 @@ def _are_options(saved: Mapping[str, Any]) -> bool:
     """Whether the options are all there and of the right types; `Memory` checks their values."""
     params, budget = saved.get("params"), saved.get("budget")
     return (
-        {"per_task", "outputs", "logits", "params", "budget", "chunk_size"} <= set(saved)
+        {"per_task", "outputs", "logits", "params", "budget", "chunk_size", "when_full", "statistics", "dtype"}
+        <= set(saved)
         and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
         and (isinstance(budget, list) and len(budget) == 2)
         and all(limit is None or is_whole(limit) for limit in budget)
-        and saved.get("dtype") in (None, *(str(dtype).removeprefix("torch.") for dtype in DTYPES))
+        and saved["dtype"] in (None, *(str(dtype).removeprefix("torch.") for dtype in DTYPES))
     )
 
 
@@ -141,17 +140,8 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         document, tensors = tensor_files.read(Path(path), FORMAT)
     except ValueError as error:
         raise ValueError(f"{name}: {brief(error)}") from error
-    del document[tensor_files.DIGEST]  # those of version 0.1 have none
+    del document[tensor_files.DIGEST]
     return {**document, "tensors": tensors}
-
-
-def _plain(names: Iterable[str], params: Mapping[str, Tensor]) -> dict[str, str]:
-    """The model's own names for the stored ones, which 0.1.0 took as torch.compile and DDP gave them."""
-    known: dict[str, list[str]] = {}
-    for name in params:
-        known.setdefault(bare(name), []).append(name)
-    found = {name: [name] if name in params else known.get(bare(name), []) for name in names}
-    return {name: own[0] if len(own) == 1 else name for name, own in found.items()}
 
 
 def _check_model(shapes: Mapping[str, torch.Size], params: Mapping[str, Tensor]) -> None:

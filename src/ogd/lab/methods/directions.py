@@ -16,7 +16,7 @@ For leverage and pca, K is that of the candidates less what is protected already
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.pseudo_inverse import cutoff, whitener
+from ogd.memory.projection.pseudo_inverse import cutoff, whitener
 
 
 def spectrum(K: Tensor, protected: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -22,9 +22,10 @@ from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
 from ogd.lab.optimizers.sgd import SGD
-from ogd.memory.algebra.blocks import Block, Factored
-from ogd.memory.algebra.projector import Projector
-from ogd.memory.algebra.solve import Whitened
+from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.factored import Factored
+from ogd.memory.projection.projector import Projector
+from ogd.memory.projection.solve import Whitened
 
 
 class Implicit(Constraint):

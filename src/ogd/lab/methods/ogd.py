@@ -38,10 +38,11 @@ from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
 from ogd.lab.optimizers import Optimizer
 from ogd.lab.optimizers.sgd import SGD
-from ogd.memory.algebra.combined import written_out
-from ogd.memory.algebra.projector import Projector, projector_of
-from ogd.memory.algebra.rows import shortened
-from ogd.memory.algebra.store import Piece, Store
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.blocks.stacking import written_out
+from ogd.memory.projection.projector import Projector, projector_of
+from ogd.memory.projection.rows import shortened
+from ogd.memory.projection.store import Store
 
 Classes = tuple[int, ...] | None
 

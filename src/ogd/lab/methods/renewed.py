@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from ogd.lab.methods.explicit import Explicit
 from ogd.lab.optimizers import Optimizer
-from ogd.memory.algebra.projector import Projector
+from ogd.memory.projection.projector import Projector
 
 
 class Renewed(Explicit):

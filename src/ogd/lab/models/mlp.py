@@ -18,8 +18,8 @@ from ogd.lab.benchmarks.batch import Batch
 from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.models.initial import Heads, linear
 from ogd.lab.models.stack import Stack, numbered
-from ogd.memory.algebra.blocks import Factored
-from ogd.memory.algebra.store import Piece
+from ogd.memory.blocks.factored import Factored
+from ogd.memory.blocks.pieces import Piece
 
 PAPER = (784, 100, 100, 10)
 

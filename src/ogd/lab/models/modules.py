@@ -19,8 +19,8 @@ from ogd.lab.benchmarks.batch import Batch, in_order
 from ogd.lab.models.gradient import DenseGradient
 from ogd.lab.models.initial import Heads, draw_again
 from ogd.lab.models.stack import Stack, numbered
-from ogd.memory.algebra.stacking import stacked
-from ogd.memory.algebra.store import Piece
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.blocks.stacking import stacked
 from ogd.memory.inputs.outputs import Outputs
 
 WHOLE = (torch.int32, torch.int64)  # inputs that stay as they are: numbers of words, say

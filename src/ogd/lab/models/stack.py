@@ -14,7 +14,7 @@ from ogd.checks import is_whole
 from ogd.lab.benchmarks.batch import Batch
 from ogd.lab.models.gradient import Gradient
 from ogd.lab.models.loss import loss_gradient
-from ogd.memory.algebra.store import Piece
+from ogd.memory.blocks.pieces import Piece
 
 
 class Stack:

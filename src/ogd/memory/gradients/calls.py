@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.module import _global_forward_hooks
 
-from ogd.memory.algebra.store import Piece
+from ogd.memory.blocks.pieces import Piece
 from ogd.memory.gradients.layers import rule_of
-from ogd.memory.gradients.uses import Use
+from ogd.memory.gradients.weight_uses import Use
 
 
 class Call:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Convolved, Dense
-from ogd.memory.algebra.convolution import patches
-from ogd.memory.algebra.store import Piece
-from ogd.memory.gradients.outer import by_rows, outer_pieces
+from ogd.memory.blocks.convolution import patches
+from ogd.memory.blocks.convolved import Convolved
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.gradients.factoring import by_rows, outer_pieces
 
 
 def convolution_pieces(

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Convolved, Factored
-from ogd.memory.algebra.sparse import Sparse
-from ogd.memory.algebra.store import Piece
+from ogd.memory.blocks.pieces import Piece
 from ogd.memory.gradients.gather import check_dependent, check_model, gather
 from ogd.memory.inputs.examples import Chunk
 from ogd.memory.inputs.outputs import Chosen
@@ -64,13 +62,5 @@ def explained(chosen: Chosen, params: Mapping[str, Tensor], examples: Chunk, dty
 
 
 def _how(piece: Piece, chosen: Chosen) -> str:
-    block = piece.block
-    if isinstance(block, Factored):
-        return f"factored: {block.T} outer product{'s' if block.T > 1 else ''} per direction"
-    if isinstance(block, Convolved):
-        x, d = (" × ".join(map(str, t.shape[1:])) for t in (block.X, block.D))
-        return f"convolved: an input of {x} and the gradient at an output of {d} per direction"
-    if isinstance(block, Sparse):
-        return f"sparse: {block.T} of {block.V:,} rows"
     reason = next((chosen.slow[name] for name in piece.names if name in chosen.slow), "")
-    return f"dense, read example by example: {reason}" if reason else "dense: nothing smaller"
+    return f"dense, read example by example: {reason}" if reason else piece.block.describe()

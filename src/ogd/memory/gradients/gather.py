@@ -15,15 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 
-from ogd.memory.algebra.blocks import Block, Dense
-from ogd.memory.algebra.store import Piece, appended
-from ogd.memory.algebra.work import say
+from ogd.long_work import say
+from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.pieces import Piece, appended
 from ogd.memory.checks import check_options, check_parameters, check_task
-from ogd.memory.gradients.calls import watching
-from ogd.memory.gradients.graph import check_visible, uses_of
+from ogd.memory.gradients.autograd_graph import check_visible, uses_of
+from ogd.memory.gradients.deltas import read, sources
+from ogd.memory.gradients.layer_calls import watching
 from ogd.memory.gradients.per_example import CHUNK_BYTES, per_example
 from ogd.memory.gradients.preserving import preserving
-from ogd.memory.gradients.reading import read, sources
 from ogd.memory.inputs.batches import Chunk, length, moved, take
 from ogd.memory.inputs.outputs import Chosen, Outputs, check_labels
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ogd.memory.algebra.store import Piece
-from ogd.memory.gradients.convolutions import convolution_pieces
-from ogd.memory.gradients.outer import outer_pieces
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.gradients.factoring import convolution_pieces, outer_pieces
 
 Reader = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 

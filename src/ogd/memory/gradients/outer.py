@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Dense, Factored
-from ogd.memory.algebra.store import Piece
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.factored import Factored
+from ogd.memory.blocks.pieces import Piece
 
 
 def outer_pieces(names: Sequence[str], A: Tensor, D: Tensor, out_first: bool) -> list[Piece]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.store import Piece
-from ogd.memory.gradients.calls import Calls, layer_uses
-from ogd.memory.gradients.uses import Use, weight_uses
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.gradients.layer_calls import Calls, layer_uses
+from ogd.memory.gradients.weight_uses import Use, weight_uses
 
 ROUNDING = 4  # units in the last place, of normal and of subnormal numbers
 

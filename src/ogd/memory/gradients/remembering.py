@@ -8,11 +8,12 @@ import torch
 from torch import Generator, Tensor
 
 from ogd import seeds
-from ogd.memory.algebra.store import Piece, Store
+from ogd.memory.blocks.pieces import Piece
 from ogd.memory.gradients.gather import check_dependent, gather
 from ogd.memory.inputs.examples import Chunk, Drawn
 from ogd.memory.inputs.outputs import Chosen
 from ogd.memory.model.names import plain_names
+from ogd.memory.projection.store import Store
 from ogd.memory.ranks.collective import together
 
 

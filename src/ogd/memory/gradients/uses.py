@@ -21,12 +21,11 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 from torch.nn import functional
 
-from ogd.memory.algebra.blocks import Dense
-from ogd.memory.algebra.sparse import Sparse
-from ogd.memory.algebra.store import Piece
-from ogd.memory.gradients.convolutions import convolution_pieces
-from ogd.memory.gradients.graph import nodes_of
-from ogd.memory.gradients.outer import by_rows, outer_pieces
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.blocks.sparse import Sparse
+from ogd.memory.gradients.autograd_graph import nodes_of
+from ogd.memory.gradients.factoring import by_rows, convolution_pieces, outer_pieces
 
 Pieces = Callable[[Tensor, int], list[Piece]]
 Leaf = tuple[str, Tensor]

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
-from ogd.memory.algebra.work import announce
+from ogd.long_work import announce
 from ogd.memory.inputs.batches import Chunk, are_labels, described, flat_labels, take
 from ogd.memory.inputs.examples import Drawn, shapes, stacked
 from ogd.memory.rehearsal.packed import rounded

@@ -13,13 +13,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ogd.memory.algebra.store import Store
 from ogd.memory.gradients.preserving import preserving
 from ogd.memory.model.growth import padded
 from ogd.memory.model.names import plain_names
 from ogd.memory.model.newcomers import check_newcomers
 from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.reparametrised import Reparametrised, mask_of, pulled_back, reparametrised
+from ogd.memory.projection.store import Store
 
 
 class Binding:

@@ -43,16 +43,6 @@ def plain_names(model: nn.Module) -> dict[str, str]:
     return plain
 
 
-def bare(name: str) -> str:
-    """A name without all that wrappers could have added, for names whose model is not at hand.
-
-    Examples:
-        >>> bare("module._orig_mod.body.0.weight")
-        'body.0.weight'
-    """
-    return ".".join(part for part in name.split(".") if part not in _WRAPPING)
-
-
 def _wraps(parent: nn.Module, leaf: str) -> bool:
     return leaf in _PRIVATE or (leaf == "module" and isinstance(parent, _WRAPPERS))
 

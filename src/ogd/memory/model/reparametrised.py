@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ogd.memory.algebra.blocks import Dense
-from ogd.memory.algebra.store import Piece, Store
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.pieces import Piece
 from ogd.memory.model.parameters import substituted
+from ogd.memory.projection.store import Store
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,5 @@ def pulled_back(store: Store, found: Mapping[str, Reparametrised]) -> Store:
 
 
 def _pulled_back(piece: Piece, phi: Reparametrised) -> list[Piece]:
-    first = next(iter(piece.block.tensors().values()))
     rows = phi.pull_back(piece.block.rows(0, piece.block.n))
-    return [Piece((name,), Dense(G.to(first.dtype)), piece.start) for name, G in rows.items()]
+    return [Piece((name,), Dense(G.to(piece.block.dtype)), piece.start) for name, G in rows.items()]

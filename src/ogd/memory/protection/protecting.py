@@ -7,12 +7,12 @@ from typing import Any, Literal, ParamSpec, TypeVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ogd.memory.algebra.projector import Projector, projector_of
-from ogd.memory.algebra.store import Store
 from ogd.memory.checks import check_parameters
 from ogd.memory.model.binding import Binding
 from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.statistics import Statistics
+from ogd.memory.projection.projector import Projector, projector_of
+from ogd.memory.projection.store import Store
 from ogd.memory.protection.hooked import Hooked, protected
 from ogd.memory.protection.protectable import check_protectable, optimizers_in
 from ogd.memory.protection.protection import Protection

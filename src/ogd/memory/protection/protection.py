@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ogd.memory.algebra.precision import working
-from ogd.memory.algebra.projector import Projector
+from ogd.memory.blocks.precision import working
 from ogd.memory.gradients.preserving import uncast
+from ogd.memory.projection.projector import Projector
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.pace import MEASURED, Pace, clock
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.precision import working
-from ogd.memory.algebra.store import Store
+from ogd.memory.blocks.precision import working
+from ogd.memory.projection.store import Store
 from ogd.memory.ranks.collective import summed
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.precision import working
-from ogd.memory.algebra.store import Store
+from ogd.memory.blocks.precision import working
+from ogd.memory.projection.store import Store
 
 LOOKED_AT = 16  # rows of G
 TOLERATED = {torch.bfloat16: 0.2, torch.float16: 0.05}  # their rounding alone reaches a half of it

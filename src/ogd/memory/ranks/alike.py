@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.store import Store
+from ogd.memory.projection.store import Store
 from ogd.memory.ranks.collective import together
 
 

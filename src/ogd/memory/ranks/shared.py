@@ -17,11 +17,12 @@ from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
 from ogd import seeds
-from ogd.memory.algebra.store import Piece, Shapes, Store, appended
+from ogd.memory.blocks.pieces import Piece, appended
 from ogd.memory.gradients.gather import check_dependent, completed
 from ogd.memory.gradients.remembering import plain_pieces, rows_of_each
 from ogd.memory.inputs.examples import Chunk, Drawn, length, take
 from ogd.memory.inputs.outputs import Chosen
+from ogd.memory.projection.store import Shapes, Store
 from ogd.memory.ranks.alike import bytes_of, check_alike, hashed
 from ogd.memory.ranks.collective import owned, streamed, together
 from ogd.memory.shares import equal_shares

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.work import say
-from ogd.memory.gradients.graph import uses_of
+from ogd.long_work import say
+from ogd.memory.gradients.autograd_graph import uses_of
 from ogd.memory.gradients.per_example import CHUNK_BYTES
 from ogd.memory.inputs.batches import Chunk, described, flat_labels, length, moved, take
 from ogd.memory.inputs.examples import stacked

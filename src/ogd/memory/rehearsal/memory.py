@@ -7,7 +7,6 @@ import torch
 from torch import Generator, Tensor
 
 from ogd import seeds
-from ogd.memory.algebra.store import Store
 from ogd.memory.checks import check_forgotten, check_parameters, check_task
 from ogd.memory.gradients.explain import Explanation
 from ogd.memory.gradients.preserving import preserving
@@ -16,6 +15,7 @@ from ogd.memory.inputs.batches import as_pair, length
 from ogd.memory.inputs.examples import Chunk, Drawn
 from ogd.memory.inputs.outputs import Chosen, Logits
 from ogd.memory.memory import KEEPING
+from ogd.memory.projection.store import Store
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Stats

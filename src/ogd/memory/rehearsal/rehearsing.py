@@ -10,14 +10,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ogd.memory.algebra.projector import Projector, projector_of
-from ogd.memory.algebra.store import Store
 from ogd.memory.gradients.gather import CHUNK_MOST, check_dependent
 from ogd.memory.gradients.preserving import calm, preserving
 from ogd.memory.gradients.remembering import TaskRows, plain_pieces, rows_of_each, torch_seed
 from ogd.memory.inputs.outputs import scores
 from ogd.memory.memory import Memory
 from ogd.memory.model.walking import first_parameter
+from ogd.memory.projection.projector import Projector, projector_of
+from ogd.memory.projection.store import Store
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Block
-from ogd.memory.algebra.columns import Columns
-from ogd.memory.algebra.pseudo_inverse import NOTHING, cutoff, scales, whitener
-from ogd.memory.algebra.solve import Iterative, Whitened
-from ogd.memory.algebra.store import Store
-from ogd.memory.algebra.work import announce
+from ogd.long_work import announce
+from ogd.memory.blocks.block import Block
+from ogd.memory.projection.columns import Columns
+from ogd.memory.projection.pseudo_inverse import NOTHING, cutoff, scales, whitener
+from ogd.memory.projection.solve import Iterative, Whitened
+from ogd.memory.projection.store import Store
 
 DIRECT = 5_000  # directions up to which K is formed
 SLOW = 1_000  # directions from which an eigendecomposition takes seconds

@@ -1,96 +1,17 @@
 """All of G: pieces, each a block of some parameters and some rows; and K = G Gᵀ, extended by its new rows."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
-from itertools import chain
 
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Block
-from ogd.memory.algebra.gram import gram_cost
-from ogd.memory.algebra.pseudo_inverse import cutoff, extend, rank, triangular_whitener
-from ogd.memory.algebra.work import announce
+from ogd.long_work import announce
+from ogd.memory.blocks.pieces import Piece, appended
+from ogd.memory.projection.pseudo_inverse import cutoff, extend, rank, triangular_whitener
 from ogd.memory.ranks.collective import streamed, summed
 
-LARGE = 2**28  # bytes
 Shapes = Mapping[str, torch.Size]
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """Rows start … stop of G, in the columns of the named parameters. Where G has no piece it is zero."""
-
-    names: tuple[str, ...]
-    block: Block
-    start: int = 0
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.block.n
-
-    def only(self, names: Collection[str]) -> Iterator["Piece"]:
-        """This piece restricted to some parameters."""
-        if all(name in names for name in self.names):
-            yield self
-            return
-        for name, block in zip(self.names, self.block.split(), strict=True):
-            if name in names:
-                yield Piece((name,), block, self.start)
-
-    def since(self, row: int) -> "Piece":
-        """The rows of this piece from `row` of G on."""
-        skip = min(max(row - self.start, 0), self.block.n)
-        return replace(self, block=self.block[skip : self.block.n], start=self.start + skip)
-
-    def between(self, start: int, stop: int) -> "Piece":
-        """The rows of this piece from `start` to `stop` of G."""
-        last = min(max(stop - self.start, 0), self.block.n)
-        first = min(max(start - self.start, 0), last)
-        return replace(self, block=self.block[first:last], start=self.start + first)
-
-    def gram(self, other: "Piece") -> Tensor | None:
-        """The inner products of these rows with those, (..., n, m); None if they have no parameter in common."""
-        if self.names == other.names:
-            return self.block.gram(other.block)
-        total = None
-        for name in set(self.names) & set(other.names):
-            (ours,), (theirs,) = self.only({name}), other.only({name})
-            overlap = ours.block.gram(theirs.block)
-            total = overlap if total is None else total + overlap
-        return total
-
-
-def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
-    """The pieces and new ones at the end, joined to the last of the same parameters if they continue it.
-
-    All are joined at once, and blocks of a single model that would be larger than `LARGE` are left apart: to copy
-    them would take their size again.
-    """
-    groups: list[list[Piece]] = []
-    sizes: list[int] = []  # of the groups, in bytes
-    last: dict[tuple[str, ...], int] = {}
-    for piece in chain(pieces, new):
-        i, size = last.get(piece.names), piece.block.nbytes
-        if i is not None and _continues(groups[i], piece, sizes[i] + size):
-            groups[i].append(piece)
-            sizes[i] += size
-        else:
-            last[piece.names] = len(groups)
-            groups.append([piece])
-            sizes.append(size)
-    result = []
-    groups.reverse()
-    while groups:  # one after the other, so that what has been joined can go
-        first, *more = groups.pop()
-        result.append(replace(first, block=first.block.joined(*(piece.block for piece in more))) if more else first)
-    return result
-
-
-def _continues(group: list[Piece], piece: Piece, size: int) -> bool:
-    small = size <= LARGE or bool(piece.block.lead)
-    return small and group[-1].stop == piece.start and group[0].block.fits(piece.block)
 
 
 def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
@@ -210,7 +131,7 @@ class Store:
         K = self.grams[key]
         if K.shape[-1] < len(self):
             new = len(self) - K.shape[-1]
-            work = sum(gram_cost(piece.block, new, len(self)) for piece in pieces)
+            work = sum(piece.block.gram_cost(new, len(self)) for piece in pieces)
             announce(f"K of {len(self):,} directions", work / 1e9, 8 * len(self) ** 2)
             extended = sharded_gram if self.sharded else extended_gram
             K = self.grams[key] = extended(K, pieces, len(self))
@@ -229,8 +150,13 @@ class Store:
         """Raise if a parameter has another shape than its stored gradients."""
         for name, shape in shapes.items():
             if self.shapes.get(name, shape) != shape:
-                raise ValueError(
-                    f"parameter {name!r} has shape {tuple(shape)}, its stored gradients "
-                    f"{tuple(self.shapes[name])}: only the outputs of a layer may grow (its first axis); give a "
-                    "different layer a new name, or forget the tasks and remember them again"
-                )
+                raise shape_error(name, shapes, self.shapes)
+
+
+def shape_error(name: str, shapes: Shapes, stored: Shapes) -> ValueError:
+    """Say that a parameter has another shape than its stored gradients, and what to do."""
+    return ValueError(
+        f"parameter {name!r} has shape {tuple(shapes[name])}, its stored gradients {tuple(stored[name])}: only the "
+        "outputs of a layer may grow (its first axis); give a different layer a new name, or forget the tasks and "
+        "remember them again"
+    )

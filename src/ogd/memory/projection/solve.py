@@ -13,10 +13,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.columns import Columns
-from ogd.memory.algebra.precision import working
-from ogd.memory.algebra.pseudo_inverse import coefficients, inverse_lengths
-from ogd.memory.algebra.work import announce
+from ogd.long_work import announce
+from ogd.memory.blocks.precision import working
+from ogd.memory.projection.columns import Columns
+from ogd.memory.projection.pseudo_inverse import coefficients, inverse_lengths
 
 TOLERANCE = 1e-3  # of the change of the remembered outputs, to first order, that may remain
 MOST = 500  # iterations

@@ -1,35 +1,36 @@
 """Gradients of a convolution, kept as its input and the gradient at its output: no patch is laid out."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ogd.memory.algebra import convolution
-from ogd.memory.algebra.convolution import PART, patches, weight_gradient
-from ogd.memory.algebra.dense import Dense, add_to
-from ogd.memory.algebra.gram import by_parts
-from ogd.memory.algebra.precision import working
-
-if TYPE_CHECKING:
-    from ogd.memory.algebra.blocks import Block
+from ogd.checks import whole_number
+from ogd.memory.blocks.block import Block, check_numbers
+from ogd.memory.blocks.convolution import PART, convolution_gram, offsets_cost, patches, weight_gradient
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.factored import Factored, outputs_grow
+from ogd.memory.blocks.precision import working
 
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class Convolved:
+class Convolved(Block):
     """Row i of G is the gradient of a convolution's weight, and of its bias, from its input x_i and δ_i at its output.
 
     gram       see convolution.py
     overlap    ⟨δ_i, x_i ∗ U + b⟩
     combine    Σ_i c_i ∂⟨δ_i, x_i ∗ U⟩ / ∂U,  Σ c δ
 
-    A sequence is an image of height 1. Of a single model only: `stacking` unfolds it for a stack of runs.
+    A sequence is an image of height 1. Only a single model has such blocks: a stack of runs unfolds them.
     """
+
+    kind: ClassVar[str] = "convolved"
+    row_axes: ClassVar[Mapping[str, int]] = {"X": 0, "D": 0}
 
     X: Tensor  # (n, C, H, W)
     D: Tensor  # (n, O, h, w)
@@ -41,29 +42,17 @@ class Convolved:
     bias: bool = False
 
     @property
-    def n(self) -> int:
-        return self.X.shape[0]
-
-    @property
     def lead(self) -> torch.Size:
         return torch.Size()
-
-    @property
-    def form(self) -> Hashable:
-        return self.X.shape, self.D.shape, *self._geometry()
-
-    @property
-    def nbytes(self) -> int:
-        return self.X.nbytes + self.D.nbytes
-
-    @property
-    def device(self) -> torch.device:
-        return self.X.device
 
     @property
     def T(self) -> int:
         """Positions of the output: outer products of which a row is the sum."""
         return self.D.shape[2] * self.D.shape[3]
+
+    @property
+    def products(self) -> int:
+        return self.T
 
     @property
     def S(self) -> int:
@@ -79,15 +68,17 @@ class Convolved:
         """The columns of one output channel."""
         return self.X.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
 
-    def gram(self, other: "Block") -> Tensor:
+    def gram(self, other: Block) -> Tensor:
         if not isinstance(other, Convolved):
-            return by_parts(self, other)
+            return super().gram(other)
         pairs = zip(self._by_group(), [None] * self.groups if other is self else other._by_group(), strict=True)
-        K = torch.stack([convolution.gram(one, one if two is None else two) for one, two in pairs]).sum(0)
+        K = torch.stack([convolution_gram(one, one if two is None else two) for one, two in pairs]).sum(0)
         return K + self._biases() @ other._biases().mT if self.bias else K
 
+    def gram_cost(self, n: int, m: int) -> float:
+        return min(n * m / 2 * offsets_cost(self, self), self.columns_cost(n, m))
+
     def squares(self) -> Tensor:
-        """|g_i|² of every row, (n,)."""
         rows = [self[i : i + 1].rows(0, 1).square().sum() for i in range(self.n)]
         return torch.stack(rows) if rows else self.X.new_zeros(0, dtype=torch.float64)
 
@@ -108,20 +99,12 @@ class Convolved:
             b += cD.sum((0, 2, 3))
         return (U.flatten(1), b) if self.bias else (U.flatten(1),)
 
-    def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
-        """Do `params += combine(c)` in place."""
-        add_to(params, self.combine(c))
-
-    def laid_out(self) -> Self:
-        return self
-
     def rows(self, start: int, stop: int) -> Tensor:
         part = self[start:stop]
         G = part.columns(0, self.width)
         return torch.cat([G, part._biases()], -1) if self.bias else G
 
     def columns(self, start: int, stop: int) -> Tensor:
-        """Columns start:stop of the weight's G, (n, stop − start)."""
         found, each = [], self.D.shape[1] // self.groups
         for g, part in enumerate(self._by_group()):
             first, last = (min(max(column // self.grain - g * each, 0), each) for column in (start, stop))
@@ -152,34 +135,43 @@ class Convolved:
             g.view(weight).copy_(weight_gradient(x, d, weight, *how))
         return G
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {"X": self.X, "D": self.D}
-
-    def split(self) -> tuple["Block", ...]:
-        """The same gradients as one block per parameter."""
+    def split(self) -> tuple[Block, ...]:
         weight = replace(self, bias=False)
         return (weight, Dense(self._biases().to(self.D.dtype))) if self.bias else (weight,)
 
-    def fits(self, other: "Block") -> bool:
-        """Whether the other's rows can follow these in one block."""
-        if not isinstance(other, Convolved) or self._geometry() != other._geometry():
-            return False
-        pairs = ((self.X, other.X), (self.D, other.D))
-        return all((a.shape[1:], a.dtype, a.device) == (b.shape[1:], b.dtype, b.device) for a, b in pairs)
+    def stackable(self) -> tuple[Block, ...]:
+        """Return outer products, or each parameter's gradients written out, whichever is smaller."""
+        if self.groups == 1 and self.T * (self.grain + self.D.shape[1]) < self.width:
+            A, D = self.patches().mT.flatten(0, 1), self.D.flatten(2).mT.flatten(0, 1)
+            return (Factored(A, D, bias=self.bias, T=self.T),)
+        return tuple(Dense(part.rows(0, part.n).to(self.D.dtype)) for part in self.split())
 
-    def joined(self, *others: "Block") -> Self:
-        """These rows and those of others that fit, in one block."""
-        every = [block.tensors() for block in (self, *others)]
-        return replace(self, X=torch.cat([t["X"] for t in every]), D=torch.cat([t["D"] for t in every]))
+    def grown(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
+        if self.groups > 1 or not outputs_grow(old, new, 0):
+            return None
+        return replace(self, D=functional.pad(self.D, (0, 0, 0, 0, 0, new[0][0] - old[0][0])))
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        return replace(self, X=self.X.to(device, dtype), D=self.D.to(device, dtype))
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], sizes: Sequence[torch.Size]) -> Self:
+        (weight, *rest), X, D = sizes, tensors["X"], tensors["D"]
+        kernel = weight[2:] if len(weight) == 4 else (1, *weight[2:])
+        groups, bias = whole_number(state["groups"], 1), bool(state["bias"])
+        least = {"stride": 1, "padding": 0, "dilation": 1}
+        stride, padding, dilation = ([whole_number(v, low) for v in state[key]] for key, low in least.items())
+        if len(kernel) != 2 or X.ndim != 4 or {len(stride), len(padding), len(dilation)} != {2}:
+            raise ValueError("its weight, input and output are not those of a convolution")
+        axes = zip(X.shape[2:], kernel, stride, padding, dilation, strict=True)
+        out = [(size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in axes]
+        if weight[0] % groups or [*rest] != [weight[:1]] * bias:
+            raise ValueError(f"a convolution does not fit parameters of sizes {[tuple(size) for size in sizes]}")
+        check_numbers(X, (len(X), groups * weight[1], *X.shape[2:]), "X")
+        check_numbers(D, (len(X), weight[0], *out), "D")
+        pairs = [(int(size[0]), int(size[1])) for size in (kernel, stride, padding, dilation)]
+        return cls(X, D, pairs[0], pairs[1], pairs[2], pairs[3], groups, bias)
 
-    def __getitem__(self, rows: slice) -> Self:
-        return replace(self, X=self.X[rows], D=self.D[rows])
-
-    def _geometry(self) -> tuple[Hashable, ...]:
-        return self.kernel, self.stride, self.padding, self.dilation, self.groups, self.bias
+    def describe(self) -> str:
+        x, d = (" × ".join(map(str, t.shape[1:])) for t in (self.X, self.D))
+        return f"convolved: an input of {x} and the gradient at an output of {d} per direction"
 
     def patches(self) -> Tensor:
         """(n, C · kernel, T)."""

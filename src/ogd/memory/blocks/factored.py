@@ -1,33 +1,22 @@
-"""One layer's share of G, the matrix whose rows are the stored gradients.
+"""Gradients of a linear map as outer products, and as sums of them."""
 
-A block answers three questions about its columns of G (n rows), without forming them:
-
-    gram(other)      G G'ᵀ     how stored gradients overlap with one another   (..., n, m), float64
-    overlap(update)  G u       how much an update moves each stored output     (..., n)
-    combine(c)       Gᵀ c      the update that a combination of rows makes     one tensor per parameter
-
-`update` holds one tensor for each parameter of the block: weight and perhaps bias for a layer, or any one
-parameter for `Dense`. The leading axes `...` are for stacks of runs; a single model has none.
-"""
-
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self, TypeAlias
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from ogd.memory.algebra.convolved import Convolved
-from ogd.memory.algebra.dense import Dense, add_to
-from ogd.memory.algebra.gram import by_parts, of_products, squares
-from ogd.memory.algebra.sparse import Sparse, alike
-
-__all__ = ["Block", "Convolved", "Dense", "Factored", "Sparse"]
+from ogd.checks import whole_number
+from ogd.memory.blocks.block import Block, check_numbers
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.gram import by_parts, of_products
 
 
 @dataclass(frozen=True, eq=False)
-class Factored:
-    """Gradients of a linear map as outer products: row i is Σ_t a_it ⊗ δ_it (and Σ_t δ_it for the bias).
+class Factored(Block):
+    """Row i is Σ_t a_it ⊗ δ_it, and Σ_t δ_it for the bias.
 
     a is the layer's input and δ the gradient at its output. T outer products make one row: 1 for a Linear
     layer on vectors, the length for one on sequences, the output's positions for a convolution.
@@ -37,6 +26,9 @@ class Factored:
         combine    Aᵀ (c ∘ D),  Σ c ∘ D
     """
 
+    kind: ClassVar[str] = "factored"
+    row_axes: ClassVar[Mapping[str, int]] = {"A": -2, "D": -2}
+
     A: Tensor  # (..., n·T, in)
     D: Tensor  # (..., n·T, out)
     bias: bool = True
@@ -44,43 +36,35 @@ class Factored:
     out_first: bool = True  # the weight is (..., out, in) as in nn.Linear and nn.Conv2d; else (..., in, out)
 
     @property
-    def n(self) -> int:
-        return self.A.shape[-2] // self.T
+    def entries(self) -> int:
+        return self.T
+
+    @property
+    def products(self) -> int:
+        return self.T
 
     @property
     def lead(self) -> torch.Size:
         return self.A.shape[:-2]
 
     @property
-    def form(self) -> Hashable:
-        """What blocks must have in common to stand side by side in a stack."""
-        return self.bias, self.T, self.out_first, self.A.shape, self.D.shape
-
-    @property
-    def nbytes(self) -> int:
-        return self.A.nbytes + self.D.nbytes
-
-    @property
-    def device(self) -> torch.device:
-        return self.A.device
-
-    @property
     def width(self) -> int:
-        """The columns of the weight."""
         return self.A.shape[-1] * self.D.shape[-1]
 
     @property
     def grain(self) -> int:
-        """`columns` begin and end at multiples of this."""
         return self.A.shape[-1] if self.out_first else self.D.shape[-1]
 
-    def gram(self, other: "Block") -> Tensor:
+    def gram(self, other: Block) -> Tensor:
         return of_products(self, other) if isinstance(other, Factored) else by_parts(self, other)
 
+    def gram_cost(self, n: int, m: int) -> float:
+        pairs = n * m / 2 * self.T**2 * (self.A.shape[-1] + self.D.shape[-1])
+        return min(pairs, self.columns_cost(n, m))
+
     def squares(self) -> Tensor:
-        """|g_i|² of every row, (..., n)."""
         if self.T > 1:
-            return sum((squares(part) for part in self.split()), torch.zeros((), dtype=torch.float64))
+            return super().squares()
         return (self.A.double().square().sum(-1) + self.bias) * self.D.double().square().sum(-1)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
@@ -99,7 +83,7 @@ class Factored:
         """Do `params += combine(c)` in place, inside the matrix product where the layout allows it."""
         weight = params[0]
         if self.A.ndim > 3 or weight.dtype != self.A.dtype or not weight.is_contiguous():
-            return add_to(params, self.combine(c))
+            return super().add_combination(params, c)
         X = self._weigh(c)
         matrix = self._matrix(weight)
         if matrix.ndim == 2:
@@ -111,48 +95,52 @@ class Factored:
         return None
 
     def laid_out(self) -> Self:
-        """The same block with Dᵀ contiguous, which `overlap` and `combine` read: a fifth faster."""
+        """Copy D so that Dᵀ is contiguous: `overlap` and `combine` are a fifth faster."""
         return replace(self, D=self.D.mT.contiguous().mT)
 
+    @property
+    def laid_out_nbytes(self) -> int:
+        return self.D.nbytes
+
     def rows(self, start: int, stop: int) -> Tensor:
-        """Rows start:stop of G themselves, (..., stop − start, p)."""
         part = self[start:stop]
         A, D = (torch.unflatten(F, -2, (part.n, self.T)).double() for F in (part.A, part.D))
         W = D.mT @ A if self.out_first else A.mT @ D
         return torch.cat([W.flatten(-2), D.sum(-2)], -1) if self.bias else W.flatten(-2)
 
     def columns(self, start: int, stop: int) -> Tensor:
-        """Columns start:stop of the weight's G, (..., n, stop − start)."""
         one, other = (self.D, self.A) if self.out_first else (self.A, self.D)
         one = one[..., start // self.grain : stop // self.grain]
         X, Y = (torch.unflatten(F, -2, (self.n, self.T)).double() for F in (one, other))
         return (X.mT @ Y).flatten(-2)
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {"A": self.A, "D": self.D}
-
-    def split(self) -> tuple["Block", ...]:
-        """The same gradients as one block per parameter."""
+    def split(self) -> tuple[Block, ...]:
         weight = replace(self, bias=False)
         delta = self.D if self.T == 1 else torch.unflatten(self.D, -2, (self.n, self.T)).sum(-2)
         return (weight, Dense(delta)) if self.bias else (weight,)
 
-    def fits(self, other: "Block") -> bool:
-        """Whether the other's rows can follow these in one block."""
-        same = isinstance(other, Factored) and alike(self.A, other.A) and alike(self.D, other.D)
-        return same and (self.bias, self.T, self.out_first) == (other.bias, other.T, other.out_first)  # type: ignore[union-attr]
+    def grown(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
+        axis = 0 if self.out_first else len(old[0]) - 1
+        if not outputs_grow(old, new, axis):
+            return None
+        return replace(self, D=functional.pad(self.D, (0, new[0][axis] - old[0][axis])))
 
-    def joined(self, *others: "Block") -> Self:
-        """These rows and those of others that fit, in one block."""
-        every = [block.tensors() for block in (self, *others)]
-        return replace(self, A=torch.cat([t["A"] for t in every], -2), D=torch.cat([t["D"] for t in every], -2))
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], sizes: Sequence[torch.Size]) -> Self:
+        bias, out_first = bool(state["bias"]), bool(state["out_first"])
+        block = cls(tensors["A"], tensors["D"], bias, whole_number(state["T"], 1), out_first)
+        weight, *rest = sizes
+        if len(weight) < 2:
+            raise ValueError(f"a weight of shape {tuple(weight)} has no outer products")
+        out, into = (weight[0], weight[1:].numel()) if out_first else (weight[-1], weight[:-1].numel())
+        if [*rest] != [torch.Size((out,))] * bias or len(block.A) % block.T:
+            raise ValueError(f"outer products do not fit parameters of sizes {[tuple(size) for size in sizes]}")
+        check_numbers(block.A, (len(block.A), into), "A")
+        check_numbers(block.D, (len(block.A), out), "D")
+        return block
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        return replace(self, A=self.A.to(device, dtype), D=self.D.to(device, dtype))
-
-    def __getitem__(self, rows: slice) -> Self:
-        rows = slice(rows.start * self.T, rows.stop * self.T)
-        return replace(self, A=self.A[..., rows, :], D=self.D[..., rows, :])
+    def describe(self) -> str:
+        return f"factored: {self.T} outer product{'s' if self.T > 1 else ''} per direction"
 
     def _weigh(self, c: Tensor) -> Tensor:
         c = c if self.T == 1 else c.repeat_interleave(self.T, -1)
@@ -163,4 +151,10 @@ class Factored:
         return weight.flatten(self.A.ndim - 1) if self.out_first else weight.mT
 
 
-Block: TypeAlias = Factored | Dense | Sparse | Convolved
+def outputs_grow(old: Sequence[torch.Size], new: Sequence[torch.Size], axis: int) -> bool:
+    """Whether a weight, and its bias where there is one, have only gained outputs, along an axis of the weight."""
+    before, after = old[0], new[0]
+    if len(before) != len(after) or after[axis] <= before[axis]:
+        return False
+    same = all(a == b for i, (a, b) in enumerate(zip(before, after, strict=True)) if i != axis)
+    return same and all(size == (after[axis],) for size in new[1:])

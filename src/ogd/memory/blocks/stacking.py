@@ -1,14 +1,15 @@
-"""The pieces of several single models side by side: the pieces of their stack."""
+"""Other forms of pieces, for the laboratory: those of several models side by side, and combinations of their rows."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Block, Convolved, Dense, Factored
-from ogd.memory.algebra.sparse import Sparse
-from ogd.memory.algebra.store import Piece, appended
+from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.gram import CHUNK
+from ogd.memory.blocks.pieces import Piece, appended
 
 
 def stacked(runs: Sequence[list[Piece]]) -> list[Piece]:
@@ -34,31 +35,21 @@ def stacked(runs: Sequence[list[Piece]]) -> list[Piece]:
 
 
 def _unfolded(piece: Piece) -> list[Piece]:
-    """A convolution's piece as outer products or written out, whichever is smaller; others as they are."""
-    block = piece.block
-    if not isinstance(block, Convolved):
-        return [piece]
-    if block.groups == 1 and block.T * (block.grain + block.D.shape[1]) < block.width:
-        A, D = block.patches().mT.flatten(0, 1), block.D.flatten(2).mT.flatten(0, 1)
-        return [replace(piece, block=Factored(A, D, bias=block.bias, T=block.T))]
-    parts = zip(piece.names, block.split(), strict=True)
-    return [Piece((name,), Dense(part.rows(0, part.n).to(block.D.dtype)), piece.start) for name, part in parts]
+    """The piece in a form that may have leading axes."""
+    blocks = piece.block.stackable()
+    if len(blocks) < len(piece.names):
+        return [replace(piece, block=blocks[0])]
+    return [Piece((name,), block, piece.start) for name, block in zip(piece.names, blocks, strict=True)]
 
 
 def _form(piece: Piece) -> Hashable:
-    return piece.names, piece.start, type(piece.block), piece.block.form
+    return piece.names, piece.start, piece.block.form
 
 
 def _side_by_side(blocks: Sequence[Block]) -> Block:
-    def along_runs(key: str) -> Tensor:
-        return torch.stack([block.tensors()[key] for block in blocks])  # (R, ...)
-
-    first = blocks[0]
-    if isinstance(first, Factored):
-        return replace(first, A=along_runs("A"), D=along_runs("D"))
-    if isinstance(first, Sparse):
-        return replace(first, index=along_runs("index"), D=along_runs("D"))
-    return Dense(along_runs("G"))
+    """The blocks of R runs as one, (R, ...)."""
+    every = [block.tensors() for block in blocks]
+    return replace(blocks[0], **{name: torch.stack([t[name] for t in every]) for name in every[0]})
 
 
 def _dense(name: str, runs: Sequence[list[Piece]]) -> Piece:
@@ -73,8 +64,9 @@ def _dense(name: str, runs: Sequence[list[Piece]]) -> Piece:
 
 def _written_out(pieces: Sequence[Piece]) -> Tensor:
     start = _start(pieces)
-    first = next(t for t in pieces[0].block.tensors().values() if t.is_floating_point())
-    G = first.new_zeros(max(piece.stop for piece in pieces) - start, pieces[0].block.rows(0, 0).shape[-1])  # (n, p)
+    first = pieces[0].block
+    size = (max(piece.stop for piece in pieces) - start, first.rows(0, 0).shape[-1])
+    G = torch.zeros(size, dtype=first.dtype, device=first.device)  # (n, p)
     for piece in pieces:
         G[piece.start - start : piece.stop - start] = piece.block.rows(0, piece.block.n)
     return G
@@ -89,3 +81,27 @@ def _extent(pieces: Sequence[Piece]) -> str:
         return "none"
     widths = sorted({piece.block.rows(0, 0).shape[-1] for piece in pieces})
     return f"rows {_start(pieces)} to {max(p.stop for p in pieces)} of {' and '.join(map(str, widths))} numbers"
+
+
+def written_out(pieces: Iterable[Piece], C: Tensor, dtype: torch.dtype) -> list[Piece]:
+    """C G as one dense piece per parameter, C (..., k, n) in float64, without forming all of G.
+
+    Examples:
+        >>> G = torch.arange(6.0).view(3, 2)
+        >>> written_out([Piece(("w",), Dense(G))], torch.ones(1, 3).double(), torch.float32)[0].block.G
+        tensor([[6., 9.]])
+    """
+    found: dict[str, Tensor] = {}
+    for piece in pieces:
+        mine = C[..., piece.start : piece.stop]
+        for name, part in zip(piece.names, piece.block.split(), strict=True):
+            rows = _combined(part, mine, dtype)
+            found[name] = found[name] + rows if name in found else rows
+    return [Piece((name,), Dense(rows)) for name, rows in found.items()]
+
+
+def _combined(block: Block, C: Tensor, dtype: torch.dtype) -> Tensor:
+    """C G (..., k, p) of a block of one parameter, some columns at a time."""
+    step = max(CHUNK // max(block.lead.numel() * block.n, 1) // block.grain, 1) * block.grain
+    starts = range(0, block.width, step)
+    return torch.cat([(C @ block.columns(a, min(a + step, block.width))).to(dtype) for a in starts], -1)

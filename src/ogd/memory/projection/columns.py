@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.blocks import Block, Factored
-from ogd.memory.algebra.precision import working
-from ogd.memory.algebra.store import Piece
+from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.blocks.precision import working
 from ogd.memory.ranks.collective import streamed, summed
 
 PART = 2**26  # bytes of a block of half-precision numbers that are turned into others at a time
@@ -38,7 +38,7 @@ class Columns:
     @property
     def nbytes(self) -> int:
         """Bytes beyond the stored gradients: a copy of D, laid out for speed."""
-        return sum(block.D.nbytes for block, *_ in self.terms if isinstance(block, Factored) and not _half(block))
+        return sum(block.laid_out_nbytes for block, *_ in self.terms if block.dtype not in HALF)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         """G u, (..., n)."""
@@ -78,20 +78,16 @@ class Columns:
         return summed(total)[0] if self.sharded else total
 
 
-def _half(block: Block) -> bool:
-    return any(t.dtype in HALF for t in block.tensors().values())
-
-
 def _ready(block: Block, param: Tensor) -> Block:
     """The block where its parameter is, in working precision; one of half precision stays as small as it is."""
-    if _half(block):
-        return block.to(param.device, next(t.dtype for t in block.tensors().values() if t.dtype in HALF))
+    if block.dtype in HALF:
+        return block.to(param.device, block.dtype)
     return block.to(param.device, working(param.dtype)).laid_out()
 
 
 def _parts(block: Block, rows: slice, param: Tensor) -> Iterator[tuple[Block, slice]]:
     """A block with its rows; one of half precision in parts that are turned into working precision."""
-    if not _half(block):
+    if block.dtype not in HALF:
         yield block, rows
         return
     step = max(PART * block.n // max(block.nbytes, 1), 1)

@@ -10,9 +10,10 @@ from dataclasses import replace
 import torch
 from torch import Generator
 
-from ogd.memory.algebra.blocks import Block
-from ogd.memory.algebra.store import Piece, Store, appended
+from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.pieces import Piece, appended
 from ogd.memory.budget import Budget, BudgetExceeded
+from ogd.memory.projection.store import Store
 from ogd.memory.ranks.collective import together
 from ogd.memory.shares import equal_shares
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from ogd.memory.algebra.blocks import Block, Factored
-    from ogd.memory.algebra.convolved import Convolved
+    from ogd.memory.blocks.block import Block
+    from ogd.memory.blocks.factored import Factored
 
 CHUNK = 2**23  # float64 numbers that may be expanded at a time: 64 MiB
 TILE = 64  # rows of a tile of a symmetric product, at least
@@ -50,31 +50,8 @@ def pairs_cost(one: "Factored", other: "Factored") -> int:
 def columns_cost(one: "Block", other: "Block") -> int:
     """Multiplications of `by_columns`."""
     if one is other:
-        return one.width * (one.n * one.T + one.n * one.n // 2)
-    return one.width * (one.n * one.T + other.n * other.T + one.n * other.n)
-
-
-def gram_cost(block: "Block", n: int, m: int) -> float:
-    """Roughly the multiplications of a gram of n rows with m rows like this block's."""
-    columns = block.width * (n * m / 2 + (n + m) * block.T)
-    if "X" in block.tensors():
-        each = offsets_cost(block, block)  # type: ignore[arg-type]
-    elif "A" in block.tensors():
-        each = block.T**2 * sum(t.shape[-1] for t in block.tensors().values())
-    else:
-        return columns / 8
-    return min(n * m * each / 2, columns)
-
-
-def offsets_cost(one: "Convolved", other: "Convolved") -> int:
-    """Multiplications of `convolution.by_offsets` for one pair of rows."""
-    inputs, outputs, offsets = (
-        one.S * other.S // (one.stride[0] * one.stride[1]),
-        one.T * other.T,
-        one.kernel[0] * one.kernel[1],
-    )
-    added = outputs * offsets * one.groups * TRAFFIC // 2
-    return inputs * one.X.shape[1] + outputs * one.D.shape[1] + added
+        return one.width * (one.n * one.products + one.n * one.n // 2)
+    return one.width * (one.n * one.products + other.n * other.products + one.n * other.n)
 
 
 def by_pairs(one: "Factored", other: "Factored") -> Tensor:
@@ -121,7 +98,7 @@ def by_columns(one: "Block", other: "Block") -> Tensor:
     return mirrored(K) if one is other else K
 
 
-def squares(block: "Block") -> Tensor:
+def squares_by_columns(block: "Block") -> Tensor:
     """|g_i|² of every row, (..., n), by the columns."""
     total = block.rows(0, 0).new_zeros(*block.lead, block.n)
     step = max(CHUNK // max(block.lead.numel() * block.n, 1) // block.grain, 1) * block.grain

@@ -1,22 +1,21 @@
 """Gradients of a table of which each example reads a few rows: an embedding's. Only those rows are kept."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from ogd.memory.algebra.gram import CHUNK, by_parts
-
-if TYPE_CHECKING:
-    from ogd.memory.algebra.blocks import Block
+from ogd.checks import whole_number
+from ogd.memory.blocks.block import Block, check_numbers
+from ogd.memory.blocks.gram import CHUNK
 
 OFTEN = 4096  # pairs of rows that share an entry of the table, from which a matrix product pays
 
 
 @dataclass(frozen=True, eq=False)
-class Sparse:
+class Sparse(Block):
     """Row i of G is Σ_t e(v_it) ⊗ δ_it: the table's row v_it was read at position t, δ is the gradient there.
 
     gram       Σ_ts [v_it = v'_js] δ_it · δ'_js
@@ -24,30 +23,25 @@ class Sparse:
     combine    U[v_it] += c_i δ_it
     """
 
+    kind: ClassVar[str] = "sparse"
+    row_axes: ClassVar[Mapping[str, int]] = {"index": -1, "D": -2}
+
     index: Tensor  # (..., n·T), int32: v
     D: Tensor  # (..., n·T, d)
     V: int  # rows of the table
     T: int = 1
 
     @property
-    def n(self) -> int:
-        return self.index.shape[-1] // self.T
+    def entries(self) -> int:
+        return self.T
+
+    @property
+    def products(self) -> int:
+        return self.T
 
     @property
     def lead(self) -> torch.Size:
         return self.index.shape[:-1]
-
-    @property
-    def form(self) -> Hashable:
-        return self.V, self.T, self.D.shape
-
-    @property
-    def nbytes(self) -> int:
-        return self.index.nbytes + self.D.nbytes
-
-    @property
-    def device(self) -> torch.device:
-        return self.D.device
 
     @property
     def width(self) -> int:
@@ -57,16 +51,15 @@ class Sparse:
     def grain(self) -> int:
         return self.D.shape[-1]
 
-    def gram(self, other: "Block") -> Tensor:
+    def gram(self, other: Block) -> Tensor:
         if not isinstance(other, Sparse):
-            return by_parts(self, other)
+            return super().gram(other)
         if not self.lead:
             return _shared(_merged(self), _merged(other), self.n, other.n)
         runs = zip(self._runs(), other._runs(), strict=True)
         return torch.stack([one.gram(two) for one, two in runs]).view(*self.lead, self.n, other.n)
 
     def squares(self) -> Tensor:
-        """|g_i|² of every row, (..., n)."""
         runs = self._runs() if self.lead else [self]
         totals = []
         for run in runs:
@@ -93,12 +86,6 @@ class Sparse:
         else:
             table.add_(self.combine(c)[0].view(table.shape).to(table.dtype))
 
-    def laid_out(self) -> Self:
-        return self
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        return self[start:stop].columns(0, self.width)
-
     def columns(self, start: int, stop: int) -> Tensor:
         first, count = start // self.grain, (stop - start) // self.grain
         v = self.index.long() - first
@@ -108,26 +95,24 @@ class Sparse:
         R.index_add_(0, v.flatten() + at, self.D.double().flatten(0, -2))
         return R.view(*self.lead, self.n, count + 1, self.grain)[..., :count, :].flatten(-2)
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {"index": self.index, "D": self.D}
+    def grown(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
+        """A table of more rows: no remembered output has read the new ones."""
+        (before,), (after,) = old, new
+        grows = len(before) == len(after) and before[1:] == after[1:] and after[0] >= before[0]
+        return replace(self, V=after[0]) if grows else None
 
-    def split(self) -> tuple["Block", ...]:
-        return (self,)
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], sizes: Sequence[torch.Size]) -> Self:
+        (table,), index, D = sizes, tensors["index"], tensors["D"]
+        V, T = table[0] if len(table) == 2 else 0, whole_number(state["T"], 1)
+        inside = index.dtype == torch.int32 and bool(((index >= 0) & (index < V)).all())
+        if not inside or index.shape != (len(D),) or len(D) % T:
+            raise ValueError(f"its index does not name rows of a table of {V}, {T} for each direction")
+        check_numbers(D, (len(D), *table[1:]), "D")
+        return cls(index, D, V, T)
 
-    def fits(self, other: "Block") -> bool:
-        return isinstance(other, Sparse) and (self.V, self.T) == (other.V, other.T) and alike(self.D, other.D)
-
-    def joined(self, *others: "Block") -> Self:
-        every = [block.tensors() for block in (self, *others)]
-        index = torch.cat([t["index"] for t in every], -1)
-        return replace(self, index=index, D=torch.cat([t["D"] for t in every], -2))
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        return replace(self, index=self.index.to(device), D=self.D.to(device, dtype))
-
-    def __getitem__(self, rows: slice) -> Self:
-        rows = slice(rows.start * self.T, rows.stop * self.T)
-        return replace(self, index=self.index[..., rows], D=self.D[..., rows, :])
+    def describe(self) -> str:
+        return f"sparse: {self.T} of {self.V:,} rows"
 
     def _flat(self) -> Tensor:
         """The rows of the tables of all runs, one below the other, (·n·T)."""
@@ -137,12 +122,6 @@ class Sparse:
     def _runs(self) -> list["Sparse"]:
         pairs = zip(self.index.flatten(0, -2), self.D.flatten(0, -3), strict=True)
         return [replace(self, index=index, D=D) for index, D in pairs]
-
-
-def alike(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors can be joined along their rows."""
-    same_axes = one.shape[:-2] == other.shape[:-2] and one.shape[-1] == other.shape[-1]
-    return same_axes and one.dtype == other.dtype and one.device == other.device
 
 
 def _merged(block: Sparse) -> tuple[Tensor, Tensor, Tensor]:

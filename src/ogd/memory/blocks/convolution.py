@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from ogd.memory.algebra.gram import CHUNK, add_lower, columns_cost, mirrored, offsets_cost
+from ogd.memory.blocks.gram import CHUNK, TRAFFIC, add_lower, columns_cost, mirrored
 
 if TYPE_CHECKING:
-    from ogd.memory.algebra.convolved import Convolved
+    from ogd.memory.blocks.convolved import Convolved
 
 SMALL = 64  # positions of an output
 CHANNELS = 16  # of an input, at least, whose columns of G are formed at a time
@@ -75,10 +75,21 @@ def read_at(offset: int, out: int, size: int, *, dilation: int, stride: int, pad
     return slice(first, stop), phase, slice(first + skip, stop + skip)
 
 
-def gram(one: "Convolved", other: "Convolved") -> Tensor:
+def convolution_gram(one: "Convolved", other: "Convolved") -> Tensor:
     """K of two blocks of one weight without groups, by the cheaper of its forms."""
     offsets = one.n * other.n * offsets_cost(one, other) // (2 if one is other else 1)
     return by_offsets(one, other) if offsets < columns_cost(one, other) else by_channels(one, other)
+
+
+def offsets_cost(one: "Convolved", other: "Convolved") -> int:
+    """Multiplications of `by_offsets` for one pair of rows."""
+    inputs, outputs, offsets = (
+        one.S * other.S // (one.stride[0] * one.stride[1]),
+        one.T * other.T,
+        one.kernel[0] * one.kernel[1],
+    )
+    added = outputs * offsets * one.groups * TRAFFIC // 2
+    return inputs * one.X.shape[1] + outputs * one.D.shape[1] + added
 
 
 def by_offsets(one: "Convolved", other: "Convolved") -> Tensor:

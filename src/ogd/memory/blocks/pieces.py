@@ -1,0 +1,121 @@
+"""Pieces of G: a block with the names of its parameters and the place of its rows."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from torch import Tensor
+
+from ogd.checks import whole_number
+from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.convolved import Convolved
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.factored import Factored
+from ogd.memory.blocks.sparse import Sparse
+
+KINDS: dict[str, type[Block]] = {kind.kind: kind for kind in (Dense, Factored, Convolved, Sparse)}
+LARGE = 2**28  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Rows start … stop of G, in the columns of the named parameters. Where G has no piece it is zero."""
+
+    names: tuple[str, ...]
+    block: Block
+    start: int = 0
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.block.n
+
+    def only(self, names: Collection[str]) -> Iterator["Piece"]:
+        """This piece restricted to some parameters."""
+        if all(name in names for name in self.names):
+            yield self
+            return
+        for name, block in zip(self.names, self.block.split(), strict=True):
+            if name in names:
+                yield Piece((name,), block, self.start)
+
+    def since(self, row: int) -> "Piece":
+        """The rows of this piece from `row` of G on."""
+        skip = min(max(row - self.start, 0), self.block.n)
+        return replace(self, block=self.block[skip : self.block.n], start=self.start + skip)
+
+    def between(self, start: int, stop: int) -> "Piece":
+        """The rows of this piece from `start` to `stop` of G."""
+        last = min(max(stop - self.start, 0), self.block.n)
+        first = min(max(start - self.start, 0), last)
+        return replace(self, block=self.block[first:last], start=self.start + first)
+
+    def gram(self, other: "Piece") -> Tensor | None:
+        """The inner products of these rows with those, (..., n, m); None if they have no parameter in common."""
+        if self.names == other.names:
+            return self.block.gram(other.block)
+        total = None
+        for name in set(self.names) & set(other.names):
+            (ours,), (theirs,) = self.only({name}), other.only({name})
+            overlap = ours.block.gram(theirs.block)
+            total = overlap if total is None else total + overlap
+        return total
+
+
+def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
+    """The pieces and new ones at the end, joined to the last of the same parameters if they continue it.
+
+    All are joined at once, and blocks of a single model that would be larger than `LARGE` are left apart: to copy
+    them would take their size again.
+    """
+    groups: list[list[Piece]] = []
+    sizes: list[int] = []  # of the groups, in bytes
+    last: dict[tuple[str, ...], int] = {}
+    for piece in chain(pieces, new):
+        i, size = last.get(piece.names), piece.block.nbytes
+        if i is not None and _continues(groups[i], piece, sizes[i] + size):
+            groups[i].append(piece)
+            sizes[i] += size
+        else:
+            last[piece.names] = len(groups)
+            groups.append([piece])
+            sizes.append(size)
+    result = []
+    groups.reverse()
+    while groups:  # one after the other, so that what has been joined can go
+        first, *more = groups.pop()
+        result.append(replace(first, block=first.block.joined(*(piece.block for piece in more))) if more else first)
+    return result
+
+
+def _continues(group: list[Piece], piece: Piece, size: int) -> bool:
+    small = size <= LARGE or bool(piece.block.lead)
+    return small and group[-1].stop == piece.start and group[0].block.fits(piece.block)
+
+
+def piece_state(i: int, piece: Piece) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return piece number i as JSON values and tensors."""
+    entry = {"names": list(piece.names), "start": piece.start, **piece.block.to_state()}
+    return entry, {f"{i}.{name}": t.detach() for name, t in piece.block.tensors().items()}
+
+
+def piece_from_state(
+    i: int, entry: Mapping[str, Any], tensors: dict[str, Tensor], params: Mapping[str, Tensor]
+) -> Piece:
+    """Make piece number i of a model's parameters, and take its tensors out of `tensors`.
+
+    Nothing read is trusted: what does not fit raises a ValueError that names the piece.
+    """
+    names = tuple(map(str, entry["names"]))
+    where = f"piece {i} ({', '.join(names)})"
+    if not names:
+        raise ValueError(f"piece {i}: its names are empty; a piece belongs to one parameter or two")
+    kind = KINDS[entry["kind"]]
+    own = {name: tensors.pop(f"{i}.{name}") for name in kind.row_axes}
+    try:
+        block = kind.from_state(entry, own, [params[name].shape for name in names])
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    if not block.n:
+        raise ValueError(f"{where}: holds no rows")
+    return Piece(names, block.to(params[names[0]].device, block.dtype), whole_number(entry["start"]))
