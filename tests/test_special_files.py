@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 import made_records
-from ogd import data, json_files, tensor_files
+from ogd import json_files, tensor_files
 from ogd.files import is_special, write_text
+from ogd.lab import data
 from ogd.lab.training import Checkpoint
 from ogd.memory import Memory
 from test_cli import SMALL, run
