@@ -1,4 +1,4 @@
-"""Redraw the documents' tables, and the index of results/.
+"""Pack the records of results/, write their index, and redraw the documents' tables.
 
 Between `<!-- ogd … -->` and `<!-- end -->` stands that command's output. `<!-- python
 measurements/TOPIC/NAME.py --show -->` is such a command too: what that script's `show()` prints.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ogd.files import write_text
 from ogd.lab import cli
-from ogd.lab.reporting.index import index
+from ogd.lab.reporting.index import index, pack
 
 RESULTS = Path(__file__).parents[1] / "results"
 MARKED = re.compile(r"<!-- ((?:ogd|python) [^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -49,6 +49,7 @@ def run(command: str) -> None:
 
 
 if __name__ == "__main__":
+    pack(RESULTS)
     write_text(RESULTS / "README.md", index(RESULTS))
     for name in sys.argv[1:]:
         path = Path(name)

@@ -24,13 +24,12 @@ def measure() -> None:
 
 def show() -> None:
     """Print the records as Markdown."""
-    from ogd.lab.records import read
+    from ogd.lab.records import find, places, requests_at
     from ogd.lab.reporting import overview
 
-    found = {
-        method: [read(path) for path in sorted(RESULTS.glob(f"split-{method}-*/run-*.json"))] for method in METHODS
-    }
-    overview([[one for one in records if one.request.data == DATA.name] for records in found.values()]).show(True)
+    asked = [request for place in places(RESULTS) for request in requests_at(place) if request.data == DATA.name]
+    found = {request.method: list(find(RESULTS, request).values()) for request in asked}
+    overview([found[method] for method in METHODS]).show(True)
 
 
 if __name__ == "__main__":

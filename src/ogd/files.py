@@ -70,6 +70,19 @@ def is_special(path: Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time into the block; where one is killed, the system lets the next in."""
+    import fcntl  # Windows has none
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def check_writable(folders: Iterable[Path], argument: str = "out") -> None:
     """Make the folders, or raise a ValueError that names the argument if one cannot be written to."""
     for folder in folders:

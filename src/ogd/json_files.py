@@ -1,7 +1,8 @@
 """JSON files, strictly: nothing read is trusted, and an error names the file and the field.
 
-A file is at most 64 MiB of UTF-8, nested at most 32 deep, and takes at most 256 MiB once it is read. A number is
-finite, a whole one within 64 bits, a text is Unicode, and no object has a field twice.
+A file, or a line where each is a value of its own, is at most 64 MiB of UTF-8, nested at most 32 deep, and takes at
+most 256 MiB once it is read. A number is finite, a whole one within 64 bits, a text is Unicode, and no object has a
+field twice.
 """
 
 import json
@@ -42,12 +43,25 @@ def load(path: Path, kind: str = "JSON file") -> Any:
     """Return what a file holds, or raise a `BadFile`."""
     if is_special(path):
         raise BadFile(path, f"{path} is not a usable {kind}: it is {SPECIAL}")
-    with path.open("rb") as file:
-        content = file.read(MOST_BYTES + 1)
     try:
-        return parse(content)
+        return parse(content(path))
     except Wrong as error:
         raise BadFile(path, f"{path} is not a usable {kind}: {brief(error)}", error.field) from error
+
+
+def content(path: Path) -> bytes:
+    """Return the text of a file, which `parse` refuses where it is too large to be read to its end."""
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a file, as `content` does files: one that is too large is cut, and is the last."""
+    with path.open("rb") as file:
+        while line := file.readline(MOST_BYTES + 1):
+            yield line
+            if len(line) > MOST_BYTES:
+                return
 
 
 def parse(content: bytes) -> Any:

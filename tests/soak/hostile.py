@@ -20,7 +20,7 @@ from lanes import in_lanes
 MB = 10**6
 PATIENT = 300  # seconds after which a reader hangs
 MOST_ABOVE = 300 * MB  # that a reader may take besides its input
-JSON_READERS = ("record", "journal", "tuning", "speed", "other JSON")
+JSON_READERS = ("record", "packed records", "journal", "tuning", "speed", "other JSON")
 
 
 def json_files() -> dict[str, Callable[[Path], int]]:
@@ -136,7 +136,7 @@ def read(reader: str, path: Path) -> Callable[[], Any]:
     """A function that reads a file; everything is imported before."""
     from ogd import json_files as files
     from ogd.lab import data, records
-    from ogd.lab.records import record, speed, tuning
+    from ogd.lab.records import packed, record, speed, tuning
 
     if reader in ("memory", "checkpoint"):
         from ogd.lab.training import Checkpoint, History
@@ -148,6 +148,7 @@ def read(reader: str, path: Path) -> Callable[[], Any]:
         return (lambda: Memory.load(path, model)) if reader == "memory" else (lambda: checkpoint.read(like, 3))
     return {
         "record": lambda: records.read(path),
+        "packed records": lambda: packed.read(path),
         "journal": lambda: record.read_journal(path),
         "tuning": lambda: tuning.read(path),
         "speed": lambda: speed.read(path),

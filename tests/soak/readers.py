@@ -15,8 +15,8 @@ from ogd import json_files
 from ogd.json_files import BadFile
 from ogd.lab import cli, data, records
 from ogd.lab.experiments import resolve
+from ogd.lab.records import packed, schema, speed, tuning
 from ogd.lab.records import request as requests
-from ogd.lab.records import schema, speed, tuning
 from ogd.lab.records.record import Curve, RunRecord, from_json, read_journal, to_json
 
 
@@ -89,6 +89,14 @@ def json_readers(folder: Path, dataset: data.Dataset) -> list[Reader]:
 
     table: list[tuple[str, int, str, Sequence[Any], Callable[[Path], Any], Callable[[Any], None]]] = [
         ("records", 5, "run-0.json", both, records.read, again),
+        (
+            "packed records",
+            3,
+            "x.runs.jsonl",
+            both,
+            packed.read,
+            lambda found: [again(one.record) for one in found] and None,
+        ),
         ("journals", 3, "unit-0-1.json", [both], read_journal, lambda found: [again(one) for one in found] and None),
         ("tunings", 3, "tuning.json", [tunings], tuning.read, tuned_again),
         ("speeds", 3, "speed.json", [speeds], speed.read, lambda _: None),

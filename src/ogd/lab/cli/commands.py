@@ -12,6 +12,7 @@ from ogd.lab import catalogue
 from ogd.lab.cli.arguments import benchmark_settings, flag, method_options, tunable
 from ogd.lab.data import SOURCES, fetch
 from ogd.lab.experiments import EXPERIMENTS, resolve
+from ogd.lab.records import place_of
 from ogd.lab.records.record import RunRecord, to_json
 from ogd.terminal import visible
 
@@ -47,7 +48,7 @@ def run(options: Namespace) -> None:
         if drawable(sys.stdout) and not options.markdown and whole[0][0].request.tasks > 1:
             sparks(whole).show()
         for records in whole:
-            print(f"records: {visible(records[0].path(options.out).parent)}", file=sys.stderr)
+            print(f"records: {visible(place_of(records[0].request, options.out))}", file=sys.stderr)
     complain(outcome.failures)
 
 

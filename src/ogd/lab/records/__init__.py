@@ -1,5 +1,6 @@
 """What was asked, what came out, and what is derived from it. Never imports torch."""
 
+from ogd.lab.records.folder import find, pack, place_of, places, requests_at
 from ogd.lab.records.metrics import (
     average_accuracy,
     backward_transfer,
@@ -7,7 +8,7 @@ from ogd.lab.records.metrics import (
     forgetting,
     forward_transfer,
 )
-from ogd.lab.records.record import Curve, RunRecord, find, folder_of, read, recover, write, write_all
+from ogd.lab.records.record import Curve, RunRecord, folder_of, read, recover, write, write_all
 from ogd.lab.records.request import Request
 
 __all__ = [
@@ -21,8 +22,12 @@ __all__ = [
     "folder_of",
     "forgetting",
     "forward_transfer",
+    "pack",
+    "place_of",
+    "places",
     "read",
     "recover",
+    "requests_at",
     "write",
     "write_all",
 ]

@@ -67,7 +67,7 @@ def write_all(group: Sequence[RunRecord], folder: Path) -> None:
 def recover(folder: Path, request: Request) -> None:
     """Write what a killed process had not copied from its journals, and remove what it left half written."""
     sweep(folder_of(request, folder))
-    for journal, found in _journals(folder_of(request, folder)):
+    for journal, found in journals(folder_of(request, folder)):
         for record in found:
             if record.request == request and not record.path(folder).exists():
                 write(record, folder)
@@ -79,7 +79,8 @@ def read_journal(path: Path) -> list[RunRecord]:
     return schema.read(path, "journal", _group)
 
 
-def _journals(folder: Path) -> Iterator[tuple[Path, list[RunRecord]]]:
+def journals(folder: Path) -> Iterator[tuple[Path, list[RunRecord]]]:
+    """Yield the journals in a setting's folder, with their records."""
     for path in sorted(folder.glob("unit-*.json")):
         with suppress(FileNotFoundError):  # whoever wrote it is alive, and done with it
             yield path, read_journal(path)
@@ -90,17 +91,15 @@ def read(path: Path) -> RunRecord:
     return schema.read(path, "record", from_json)
 
 
-def find(folder: Path, request: Request) -> dict[int, RunRecord]:
-    """Return the records of `request` under `folder`, by run, also those that are only in a journal yet."""
-    found: dict[int, RunRecord] = {}
-    for _, group in _journals(folder_of(request, folder)):
-        found |= {record.run: record for record in group if record.request == request}
-    for path in sorted(folder_of(request, folder).glob("run-*.json")):
-        record = read(path)
-        if record.request != request or record.path(folder) != path:
-            raise ValueError(f"{path} holds another setting's result; remove it to run this one again")
-        found[record.run] = record
-    return dict(sorted(found.items()))
+def read_placed(path: Path, folder: Path) -> RunRecord:
+    """Read one record, which is a ValueError too where it is not under its own name in `folder`."""
+    record = read(path)
+    if record.path(folder) != path:
+        place = record.path(folder)
+        raise ValueError(
+            f"{path} holds another setting's result: its place is {place}; remove it to run this one again"
+        )
+    return record
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:

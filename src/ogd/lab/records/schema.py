@@ -16,7 +16,6 @@ from ogd.terminal import visible
 from ogd.version import __version__
 
 SCHEMA = 1
-REMEDY = "remove it to run it again"
 T = TypeVar("T")
 
 
@@ -30,18 +29,23 @@ class Newer(ValueError):
 
 def read(path: Path, kind: str, convert: Callable[[Any], T]) -> T:
     """Read a JSON file and convert it; a `BadFile` names the file, what is wrong with it and what to do."""
+    return converted(json_files.content(path), path, kind, convert)
+
+
+def converted(content: bytes, path: Path, kind: str, convert: Callable[[Any], T], line: int | None = None) -> T:
+    """Convert the text of a file, or of one of its lines, which a `BadFile` names too."""
+    place, it = (f"{path}", "it") if line is None else (f"{path}, line {line}", "that line")
     value: Any = None
     try:
-        value = json_files.load(path, kind)
+        value = json_files.parse(content)
         return convert(value)
-    except BadFile as error:
-        raise BadFile(path, f"{error}; {REMEDY}", error.field) from error
     except Newer as error:
-        what = f"{path} has {json_files.brief(error)}, which this ogd ({__version__}) does not know"
+        what = f"{place} has {json_files.brief(error)}, which this ogd ({__version__}) does not know"
         raise BadFile(path, f"{what}; ogd {_writer(value)} wrote it: {error.remedy}") from error
     except (ValueError, TypeError, KeyError) as error:
         field = error.field if isinstance(error, Wrong) else ""
-        raise BadFile(path, f"{path} is not a usable {kind}: {json_files.brief(error)}; {REMEDY}", field) from error
+        problem = f"{place} is not a usable {kind}: {json_files.brief(error)}"
+        raise BadFile(path, f"{problem}; remove {it} to run it again", field) from error
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from pathlib import Path
 from ogd.lab.data import Dataset, load
 from ogd.lab.experiments import EXPERIMENTS, Experiment, quick
 from ogd.lab.experiments.answers import Found, answered
-from ogd.lab.records import Request, RunRecord, find
+from ogd.lab.records import Request, RunRecord, find, places
 
 
 def collect(folder: Path) -> list[Found]:
@@ -20,7 +20,7 @@ def collect(folder: Path) -> list[Found]:
         raise ValueError(
             f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"
         )
-    if not any(folder.glob("*/run-*.json")) and not any(folder.glob("*/unit-*.json")):
+    if not places(folder):
         raise ValueError(
             f"dir: {str(folder)!r} holds no records; `ogd run --out {folder}` makes some, and "
             f"`ogd reproduce all --quick --out {folder}` those of the paper's tables and figures"

@@ -1,47 +1,56 @@
-"""Which folder of records is what: its experiment and row, its method, its setting and how many runs."""
+"""Which records are where in a folder: their experiment and row, their method, their setting and how many runs."""
 
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 
+from ogd.lab import records
 from ogd.lab.benchmarks.rules import task_names
 from ogd.lab.catalogue import METHODS
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS, quick
 from ogd.lab.experiments.answers import requests_of
-from ogd.lab.records import Request, read
+from ogd.lab.records import Request, find, places, requests_at
 from ogd.lab.records.request import HIDDEN
 from ogd.lab.records.schedule import Schedule
 
 INTRODUCTION = """# Records
 
-Each folder holds the runs of one setting: `<benchmark>-<method>-<key>/run-<r>.json`, where the key is a digest of the
-setting. Only what differs from the defaults is listed. This page is generated from the records."""
+`<experiment>.runs.jsonl` holds the records of a table or figure, one per line. What several of them ask for is in the
+file of the first, and a folder has the runs of one setting. Only what differs from the defaults is listed. This page is
+generated from the records."""
+OTHER = "other"  # the file of what no experiment asks for
 NAMED = ("benchmark", "method", "tasks", "angles", "partition", "settings", "options", "data", "data_sha256")
 
 
 def index(folder: Path) -> str:
-    """Return a Markdown page that says what every folder of records under `folder` is."""
+    """Return a Markdown page that says which records `folder` holds, and where."""
     asked = _asked()
     tables: dict[bool, list[str]] = {True: [], False: []}
-    for path in sorted({path.parent for path in folder.glob("*/run-*.json")}):
-        runs = sorted(path.glob("run-*.json"))
-        request = read(runs[0]).request
-        uses = asked.get(request.key, [])
-        cells = [f"[{path.name}]({path.name})", METHODS[request.method].label, setting(request), str(len(runs))]
-        tables[bool(uses)].append(" | ".join([cells[0], *(["; ".join(uses)] if uses else []), *cells[1:]]))
+    for place in places(folder):
+        for request in requests_at(place):
+            uses = [use for _, use in asked.get(request.key, [])]
+            cells = [f"[{place.name}]({place.name})", *(["; ".join(uses)] if uses else [])]
+            cells += [METHODS[request.method].label, setting(request), str(len(find(folder, request)))]
+            tables[bool(uses)].append(" | ".join(cells))
     parts = [INTRODUCTION]
     if tables[True]:
         parts += [
             "## Of tables and figures",
-            _table("folder | experiment: row | method | setting | runs", tables[True]),
+            _table("place | experiment: row | method | setting | runs", tables[True]),
         ]
     if tables[False]:
-        parts += ["## Of other settings", _table("folder | method | setting | runs", tables[False])]
+        parts += ["## Of other settings", _table("place | method | setting | runs", tables[False])]
     others = [file for file in folder.rglob("*.json") if not file.name.startswith("run-")]
     if others:
         names = ", ".join(f"`{file.relative_to(folder).as_posix()}`" for file in sorted(others))
         parts += ["## Other files", f"{names}."]
     return "\n\n".join(parts) + "\n"
+
+
+def pack(folder: Path) -> None:
+    """Pack the records of a folder: a setting goes to the file of the first experiment that asks for it."""
+    asked = _asked()
+    records.pack(folder, lambda request: asked[request.key][0][0] if request.key in asked else OTHER)
 
 
 def setting(request: Request) -> str:
@@ -76,19 +85,19 @@ def unusual(request: Request) -> str:
     return ", ".join(f"{name} {_told(value)}" for name, value in others)
 
 
-def _asked() -> dict[str, list[str]]:
-    """Return what asks for a setting, by its key: the experiments, in both profiles, and their rows."""
+def _asked() -> dict[str, list[tuple[str, str]]]:
+    """Return what asks for a setting, by its key: experiments, first at full scale, and how their rows are named."""
     dataset = load("mnist")
-    asked: dict[str, dict[str, None]] = {}
-    for experiment in EXPERIMENTS.values():
-        for profile, mark in ((experiment, ""), (quick(experiment), " (quick)")):
-            for trained in profile.trained:
+    asked: dict[str, dict[tuple[str, str], None]] = {}
+    for profile, mark in ((lambda experiment: experiment, ""), (quick, " (quick)")):
+        for experiment in EXPERIMENTS.values():
+            for trained in profile(experiment).trained:
                 part = f", {trained.name}" if trained.name != experiment.name else ""
                 for row in trained.rows:
                     for request in requests_of(row, dataset):
-                        name = f"{experiment.name}{part}{mark}: {row.label}".replace("|", r"\|")
-                        asked.setdefault(request.key, {})[name] = None
-    return {key: list(names) for key, names in asked.items()}
+                        use = f"{experiment.name}{part}{mark}: {row.label}".replace("|", r"\|")
+                        asked.setdefault(request.key, {})[experiment.name, use] = None
+    return {key: list(uses) for key, uses in asked.items()}
 
 
 def _told(value: object) -> str:

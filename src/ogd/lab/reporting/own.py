@@ -8,8 +8,16 @@ import numpy as np
 
 from ogd.lab.catalogue import METHODS, Method
 from ogd.lab.experiments.answers import Found
-from ogd.lab.records import Request, RunRecord, average_accuracy, final_accuracy, find, forgetting, read
-from ogd.lab.records.record import read_journal
+from ogd.lab.records import (
+    Request,
+    RunRecord,
+    average_accuracy,
+    final_accuracy,
+    find,
+    forgetting,
+    places,
+    requests_at,
+)
 from ogd.lab.reporting.index import tasks_of, unusual
 from ogd.lab.reporting.tables import Array, matrices, mean_std
 
@@ -68,23 +76,14 @@ def others(folder: Path, found: Iterable[Found]) -> Others:
     The settings are in the order of their benchmarks, and of one benchmark the best average comes first.
     """
     shown = {record.request.key for one in found if one.share >= WHOLE for record in one.records()}
-    settings, unreadable = [], []
-    for path in sorted({path.parent for kind in ("run", "unit") for path in folder.glob(f"*/{kind}-*.json")}):
-        if path.name.rpartition("-")[2] in shown:
-            continue
+    settings: dict[str, Own] = {}
+    unreadable = []
+    for place in places(folder):
         try:
-            request = _request(path)
-            settings.append(Own(request, tuple(find(folder, request).values())))
+            for request in requests_at(place):
+                if request.key not in shown:
+                    settings[request.key] = Own(request, tuple(find(folder, request).values()))
         except ValueError:
-            unreadable.append(path.name)
-    settings.sort(key=lambda own: (own.benchmark, -float(np.mean(average_accuracy(own.accuracy)))))
-    return Others(tuple(settings), tuple(unreadable))
-
-
-def _request(folder: Path) -> Request:
-    """What the records of a folder answer, also where a killed process left them in a journal."""
-    runs = sorted(folder.glob("run-*.json"))
-    found = [read(runs[0])] if runs else read_journal(min(folder.glob("unit-*.json")))
-    if not found:
-        raise ValueError(f"{folder} has a journal without records")
-    return found[0].request
+            unreadable.append(place.name)
+    best = sorted(settings.values(), key=lambda own: (own.benchmark, -float(np.mean(average_accuracy(own.accuracy)))))
+    return Others(tuple(best), tuple(unreadable))

@@ -1,14 +1,21 @@
-"""Whether a folder of records is whole: every file can be read, stands under its name, and no run is missing."""
+"""Whether a folder of records is whole: every file can be read, is under its own name, and no run is missing."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from ogd import json_files
-from ogd.lab.records import read, speed, tuning
-from ogd.lab.records.record import read_journal
+from ogd.lab.catalogue import METHODS
+from ogd.lab.records import RunRecord, packed, speed, tuning
+from ogd.lab.records.record import read_journal, read_placed
 from ogd.lab.reporting.collect import found_in
 from ogd.lab.reporting.compare import compare
+from ogd.lab.reporting.index import setting
+
+MOST_NAMED = 10  # runs that one line says are missing
+Placed = tuple[str, RunRecord]  # where a record is, and the record
 
 
 @dataclass
@@ -28,41 +35,60 @@ def verify(folder: Path) -> Verdict:
     """Check every file of a folder of records; nothing is written, and nothing trained."""
     if not folder.is_dir():
         raise ValueError(f"dir: there is no folder {str(folder)!r}")
-    verdict, runs = Verdict(), defaultdict[Path, set[int]](set)
+    verdict, kept = Verdict(), defaultdict[str, dict[int, Placed]](dict)
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".safetensors" or path.name.startswith(".") or path.match("unit-*.json"):
             verdict.problems.append(f"{path}: a killed command left it; run that command again")
-        if path.suffix != ".json" or path.name.startswith("."):
-            continue
-        try:
-            run = _checked(path, folder)
-        except ValueError as error:
-            verdict.problems.append(str(error))
-            continue
-        if run is None:
-            verdict.others += 1
-        else:
-            runs[path.parent].add(run)
-    verdict.records, verdict.settings = sum(map(len, runs.values())), len(runs)
-    for parent, there in runs.items():
-        missing = sorted(set(range(max(there))) - there)
-        if missing:
-            verdict.problems.append(f"{parent}: lacks run{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}")
-    if runs and not verdict.problems:
+        for found in _contents(path, folder):
+            if found is None:
+                verdict.others += 1
+            elif isinstance(found, ValueError):
+                verdict.problems.append(str(found))
+            else:
+                place, record = found
+                other, first = kept[record.request.key].setdefault(record.run, found)
+                verdict.problems += [str(packed.conflict(place, other))] if record != first else []
+    verdict.records, verdict.settings = sum(map(len, kept.values())), len(kept)
+    verdict.problems += [problem for runs in kept.values() for problem in _gaps(runs)]
+    if kept and not verdict.problems:
         verdict.problems += _unfinished(folder)
     return verdict
 
 
-def _checked(path: Path, folder: Path) -> int | None:
-    """Return the number of the run whose record a file is, or None where it is another file of ours."""
-    if path.match("run-*.json"):
-        record = read(path)
-        if record.path(folder) != path:
-            raise ValueError(f"{path} holds another setting's result: its place is {record.path(folder)}")
-        return record.run
+def _contents(path: Path, folder: Path) -> Iterator[Placed | ValueError | None]:
+    """Yield the records of a file, an error for each that cannot be used, or None where it is another file of ours."""
+    if path.name.startswith("."):
+        return
+    if path.name.endswith(packed.SUFFIX):
+        if path.parent != folder:
+            yield ValueError(f"{path} is found by no command: its place is {folder / path.name}")
+        for line in packed.read_each(path):
+            yield line if isinstance(line, ValueError) else (str(line), line.record)
+    elif path.suffix == ".json":
+        try:
+            if path.match("run-*.json"):
+                yield str(path), read_placed(path, folder)
+            else:
+                _check_other(path)
+                yield None
+        except ValueError as error:
+            yield error
+
+
+def _gaps(runs: dict[int, Placed]) -> Iterator[str]:
+    """Say which runs a setting lacks before its last."""
+    missing = list(islice((run for run in range(max(runs)) if run not in runs), MOST_NAMED))
+    if missing:
+        place, record = runs[max(runs)]
+        told = f"{METHODS[record.request.method].label} on {setting(record.request)}"
+        yield f"{place}: lacks run{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} of {told}"
+
+
+def _check_other(path: Path) -> None:
+    """Raise a ValueError unless a file that is no record can be read as what it is."""
     if path.match("unit-*.json"):
         read_journal(path)
-        return None
+        return
     names = set(json_files.fields(json_files.load(path), str(path)))
     if path.name == "speed.json" or {"schema", "ratios"} <= names:
         speed.read(path)
@@ -72,7 +98,6 @@ def _checked(path: Path, folder: Path) -> int | None:
             raise ValueError(
                 f"{path} holds another setting's result: its place is {tuning.path_of(found, path.parent)}"
             )
-    return None
 
 
 def _unfinished(folder: Path) -> list[str]:
