@@ -57,6 +57,8 @@ def content(path: Path) -> bytes:
 
 def lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, as `content` does files: one that is too large is cut, and is the last."""
+    if is_special(path):
+        raise BadFile(path, f"{path} is not a usable file of records: it is {SPECIAL}")
     with path.open("rb") as file:
         while line := file.readline(MOST_BYTES + 1):
             yield line

@@ -27,7 +27,7 @@ from ogd.lab.reporting.report import comparisons
 from ogd.lab.reporting.verify import verify
 from test_cli import run
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 PACKER = "import sys; from pathlib import Path; from ogd.lab import records\n"
 PACKER += "def pack(): records.pack(Path(sys.argv[1]), lambda request: request.method)\n"
 

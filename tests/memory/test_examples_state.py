@@ -184,7 +184,7 @@ DAMAGED: dict[str, Callable[[State], Any]] = {
     **{f"{key} a number": entry(key, value=3) for key in ("since", "lots", "classes", "tensors")},
     "draws negative": entry("draws", value=-1),
     "draws a fraction": entry("draws", value=1.5),
-    "version": entry("version", value=2),
+    "version": entry("version", value=99),
     "lot a list": entry("lots", 0, value=[]),
     "lot without x": lambda s: s["lots"][0].pop("x"),
     "leaves": entry("lots", 0, "leaves", value=[]),
