@@ -24,7 +24,7 @@ def measure() -> None:
 
 def show() -> None:
     """Print the records as Markdown."""
-    from ogd.lab.records import find, places, requests_at
+    from ogd.lab.records.folder import find, places, requests_at
     from ogd.lab.reporting import overview
 
     asked = [request for place in places(RESULTS) for request in requests_at(place) if request.data == DATA.name]

@@ -19,6 +19,7 @@ from ogd.lab import records
 from ogd.lab.experiments import EXPERIMENTS, resolve, runner
 from ogd.lab.experiments.paper import INIT
 from ogd.lab.records import packed
+from ogd.lab.records.folder import place_of, places, requests_at
 from ogd.lab.records.record import to_json
 from ogd.lab.reporting.index import index
 from ogd.lab.reporting.index import pack as pack_by_experiment
@@ -44,7 +45,7 @@ def packer(folder, then="pack()"):
 
 def everything(folder):
     """Return all records of a folder, by request and run, as `find` finds them."""
-    asked = {request.key: request for place in records.places(folder) for request in records.requests_at(place)}
+    asked = {request.key: request for place in places(folder) for request in requests_at(place)}
     return {key: records.find(folder, request) for key, request in asked.items()}
 
 
@@ -135,7 +136,7 @@ def test_a_setting_is_in_the_file_of_the_first_experiment_that_asks_for_it(mnist
     for name in ("rotated", "every"):
         own = [setting for row in EXPERIMENTS[name].rows for setting in row.settings]
         assert len((tmp_path / f"{name}.runs.jsonl").read_text().splitlines()) == len(own) - 2 * (name == "every")
-    assert records.place_of(both, tmp_path).name == "kept.runs.jsonl"
+    assert place_of(both, tmp_path).name == "kept.runs.jsonl"
 
 
 def test_later_runs_join_the_others_wherever_those_are(gathered, mnist):
@@ -402,7 +403,7 @@ def test_a_reader_finds_every_record_while_two_processes_pack(mnist, tmp_path):
 
 
 def test_a_file_that_is_packed_while_it_is_looked_for_is_found(folder, monkeypatch):
-    before, request = everything(folder), records.requests_at(min(folder.iterdir()))[0]
+    before, request = everything(folder), requests_at(min(folder.iterdir()))[0]
     place = records.record.RunRecord.path
 
     def packing(record, where):

@@ -12,7 +12,7 @@ from ogd.lab import catalogue
 from ogd.lab.cli.arguments import benchmark_settings, flag, method_options, tunable
 from ogd.lab.data import SOURCES, fetch
 from ogd.lab.experiments import EXPERIMENTS, resolve
-from ogd.lab.records import place_of
+from ogd.lab.records.folder import place_of
 from ogd.lab.records.record import RunRecord, to_json
 from ogd.terminal import visible
 

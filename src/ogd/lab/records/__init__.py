@@ -1,6 +1,6 @@
 """What was asked, what came out, and what is derived from it. Never imports torch."""
 
-from ogd.lab.records.folder import find, pack, place_of, places, requests_at
+from ogd.lab.records.folder import find, pack
 from ogd.lab.records.metrics import (
     average_accuracy,
     backward_transfer,
@@ -23,11 +23,8 @@ __all__ = [
     "forgetting",
     "forward_transfer",
     "pack",
-    "place_of",
-    "places",
     "read",
     "recover",
-    "requests_at",
     "write",
     "write_all",
 ]

@@ -5,7 +5,8 @@ from pathlib import Path
 from ogd.lab.data import Dataset, load
 from ogd.lab.experiments import EXPERIMENTS, Experiment, quick
 from ogd.lab.experiments.answers import Found, answered
-from ogd.lab.records import Request, RunRecord, find, places
+from ogd.lab.records import Request, RunRecord, find
+from ogd.lab.records.folder import places
 
 
 def collect(folder: Path) -> list[Found]:

@@ -9,7 +9,8 @@ from ogd.lab.catalogue import METHODS
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS, quick
 from ogd.lab.experiments.answers import requests_of
-from ogd.lab.records import Request, find, places, requests_at
+from ogd.lab.records import Request, find
+from ogd.lab.records.folder import places, requests_at
 from ogd.lab.records.request import HIDDEN
 from ogd.lab.records.schedule import Schedule
 

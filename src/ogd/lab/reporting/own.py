@@ -8,16 +8,8 @@ import numpy as np
 
 from ogd.lab.catalogue import METHODS, Method
 from ogd.lab.experiments.answers import Found
-from ogd.lab.records import (
-    Request,
-    RunRecord,
-    average_accuracy,
-    final_accuracy,
-    find,
-    forgetting,
-    places,
-    requests_at,
-)
+from ogd.lab.records import Request, RunRecord, average_accuracy, final_accuracy, find, forgetting
+from ogd.lab.records.folder import places, requests_at
 from ogd.lab.reporting.index import tasks_of, unusual
 from ogd.lab.reporting.tables import Array, matrices, mean_std
 
