@@ -152,6 +152,22 @@ def test_a_checkpoint_that_cannot_be_used_is_left_alone_with_a_word(tiny, tmp_pa
         same(whole, fit(benchmark, methods.OGD(20), checkpoint=Checkpoint(path, "me")))
 
 
+@pytest.mark.parametrize("share", [0.2, 0.36])  # in the first task, and just after it, where only moments are kept
+@pytest.mark.parametrize(("spoil", "message"), [(lambda t: t[:1], "other shapes"), (lambda t: t / 0, "not finite")])
+def test_moments_that_cannot_be_used_are_left_alone_with_a_word(tiny, tmp_path, share, spoil, message):
+    benchmark, path = make("rotated", tiny, tasks=3), tmp_path / "checkpoint"
+    settings = {"optimizer": "adam", "lr": 0.01, "keep_optimizer": True}
+    whole = fit(benchmark, methods.SGD(), **settings)
+    total = Schedule(**SCHEDULE).steps(*(len(task.train) for task in benchmark.tasks))
+    with pytest.raises(Killed):
+        fit(benchmark, methods.SGD(), checkpoint=Checkpoint(path, "me"), progress=Bomb(int(share * total)), **settings)
+    assert (_about(path)["epoch"] == 0) == (share == 0.36)
+    kept = safetensors.torch.load_file(path).items()
+    _rewritten(path, {name: spoil(t) for name, t in kept if name.startswith("optimizer/") and t.is_floating_point()})
+    with pytest.warns(UserWarning, match=message):
+        same(whole, fit(benchmark, methods.SGD(), checkpoint=Checkpoint(path, "me"), **settings))
+
+
 @pytest.mark.parametrize("changes", [{"lr": 0.1}, {"epochs": 1}, {"curve_every": 3}, {"method": methods.OGD(30)}])
 def test_another_training_under_the_same_name_starts_again(tiny, tmp_path, changes):
     benchmark, path = make("rotated", tiny), tmp_path / "checkpoint"

@@ -125,6 +125,23 @@ def test_entries_that_rows_share_count_by_products_and_by_pairs(often: int, monk
     assert one[0:0].gram(other).shape == (0, 7)
 
 
+@pytest.mark.parametrize("lead", LEADS)
+@pytest.mark.parametrize("layout", ["transposed", "bfloat16", "every other row"])
+def test_a_table_is_added_to_in_place_whatever_its_layout(layout: str, lead: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    block, c = sparse(3, 2, lead), torch.randn(*lead, 3, dtype=torch.float64)
+    tables = {
+        "transposed": torch.randn(*lead, 4, 5, dtype=torch.float64).mT,
+        "bfloat16": torch.randn(*lead, 5, 4).bfloat16(),
+        "every other row": torch.randn(*lead, 10, 4, dtype=torch.float64)[..., ::2, :],
+    }
+    table = tables[layout]
+    expected = table.double() + block.combine(c)[0]
+    block.add_combination([table], c)
+    rounding = 3e-2 if layout == "bfloat16" else 1e-12
+    torch.testing.assert_close(table.double(), expected, rtol=rounding, atol=rounding)
+
+
 @pytest.mark.parametrize("layout", ["channels_last", "bfloat16"])
 def test_adding_in_place_works_where_the_matrix_product_cannot(layout: str) -> None:
     block = Factored(torch.randn(6, 2 * 9), torch.randn(6, 4), bias=False, T=3)

@@ -51,6 +51,7 @@ EXACT = {
     "masked": (lambda n: torch.where(torch.rand(n, 5) > 0.5, 0.0, -torch.inf), torch.float32),
     "beyond float16": (lambda n: torch.randn(n, 300) * 1e6, torch.float32),
     "small beside its mean": (lambda n: 1000 + torch.randn(n, 300), torch.float32),
+    "and a constant": (lambda n: (1000 + torch.randn(n, 300)).index_fill(1, torch.tensor([7]), 1), torch.float32),
 }
 
 
@@ -90,6 +91,15 @@ def test_other_numbers_lose_less_than_a_thousandth_of_their_spread() -> None:
     assert joined(small, packed(x[:1])) is None  # of one example nobody knows the spread
     year = torch.where(torch.arange(20) == 4, 2024.3, x)  # the same in all examples, but perhaps not in other tasks
     assert packed(year).data.dtype == torch.float32
+
+
+def test_a_feature_without_a_spread_does_not_decide() -> None:
+    torch.manual_seed(0)
+    fine, coarse = torch.randn(50, 20), 1000 + torch.randn(50, 20)
+    for x in (fine, coarse):
+        x[:, 3] = 1 / 3
+    assert packed(fine).data.dtype == torch.float16
+    assert packed(coarse).data.dtype == torch.float32
 
 
 def test_joined_palettes_are_one_palette_or_stay_apart() -> None:

@@ -84,6 +84,23 @@ def test_gradients_that_protect_nothing_are_told_once(small):
         train(model, optimizer)
 
 
+def test_gradients_that_are_zero_in_some_parameters_only_are_nothing_to_tell():
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    memory = Memory(model)
+    for head in ("a", "b"):
+        x = torch.ones(2, 2)  # twice the same: K is singular
+        memory.remember((x, torch.zeros(2).long()), logits=lambda m, x, head=head: m[head](x))
+    optimizer = torch.optim.SGD(model["a"].parameters(), lr=0.1)
+    memory.protect(optimizer)
+    before = model["a"](torch.ones(1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (model["a"](torch.tensor([[1.0, -0.5]])) ** 2).sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(model["a"](torch.ones(1, 2))[0, 0], before[0, 0])
+
+
 def train(model, optimizer):
     optimizer.zero_grad()
     model(torch.ones(1, 2).double()).sum().backward()

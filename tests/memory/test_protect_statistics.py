@@ -250,6 +250,47 @@ def test_a_table_that_stays_is_no_reason_to_leave_training_mode() -> None:
     assert memory.statistics.names == {"1"}
 
 
+class Late(nn.Module):
+    """Leaves its buffer alone in the first passes, and changes it from then on."""
+
+    def __init__(self, change: str, first: int) -> None:
+        super().__init__()
+        self.change, self.left = change, first
+        self.register_buffer("scale", torch.full((6,), 2.0, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.left -= 1
+        if self.left < 0:
+            if self.change == "in place":
+                self.scale.mul_(2)
+            elif self.change == "replaced":
+                self.scale = 2 * self.scale
+            else:
+                self.scale.resize_(12).fill_(3)
+        return x / self.scale[:6]
+
+
+@pytest.mark.filterwarnings("ignore:the forward pass of")
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("change", ["in place", "replaced", "resized"])
+def test_buffers_that_move_only_later_are_put_back(change: str, first: int, training: bool) -> None:
+    model, (x, y) = net(Late(change, first=100)), data(0)
+    memory = Memory(model)
+    memory.remember((x[:4], y[:4]))
+    model.train(training)
+    buffer, model[1].left = model[1].scale, first
+    for _ in range(6):
+        model(x)
+        assert model[1].scale is buffer
+        assert torch.equal(buffer, torch.full((6,), 2.0, dtype=torch.float64))
+    buffer.fill_(5)  # what the user sets is what stays
+    for _ in range(3):
+        model(x)
+        assert torch.equal(buffer, torch.full((6,), 5.0, dtype=torch.float64))
+    assert memory.statistics.names == {"1"}
+
+
 def test_a_small_residual_network_drifts_only_to_second_order() -> None:
     drift = {}
     for way in ("keep", "move"):

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ogd.memory.projection.pseudo_inverse import coefficients, cutoff, extend, rank, whitener
+from ogd.memory import Memory
+from ogd.memory.projection.pseudo_inverse import coefficients, cutoff, extend, rank, triangular_whitener, whitener
 from reference import gram_schmidt, project_dense, project_out
 
 N = 6
@@ -87,3 +88,31 @@ def test_float32_cuts_off_what_it_cannot_resolve() -> None:
     K = G @ G.mT
     assert len(whitener(K, cutoff(2, torch.float64))) == 2
     assert len(whitener(K, cutoff(2, torch.float32))) == 1
+
+
+@pytest.mark.parametrize("apart", [1e-5, 1e-6, 3e-7, 1e-8, 0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("later", [False, True], ids=["in one task", "in a second task"])
+def test_gradients_that_are_nearly_the_same_stay_protected(apart: float, dtype: torch.dtype, later: bool) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(20, 3).to(dtype), torch.randn(8, 20, dtype=torch.float64)
+    near = x + apart * torch.randn(8, 20, dtype=torch.float64)
+    u = {name: torch.randn_like(p) for name, p in model.named_parameters()}
+    memory = Memory(model, outputs="all")
+    for part in (x, near) if later else (torch.cat([x, near]),):
+        memory.remember((part.to(dtype), None))
+        left = memory.project(u)  # K and its W of the first task are there when the second comes
+    G = torch.cat([x, near]).to(dtype).double()
+    effects = [G @ v["weight"].double().mT + v["bias"].double() for v in (left, u)]
+    assert effects[0].norm() < 1e-5 * effects[1].norm()
+
+
+def test_a_triangular_whitener_is_only_for_rows_that_are_far_from_dependent() -> None:
+    G = matrix("independent")
+    for near in (1e-1, 1e-2, 1e-3):
+        K = (H := torch.cat([G, G[:1] + near * G[1:2]])) @ H.mT  # dependent, but for rounding
+        assert triangular_whitener(K) is None
+        K = (H := torch.cat([G, G[:1] + near * torch.randn(1, 9).double()])) @ H.mT
+        W = triangular_whitener(K)
+        assert W is not None
+        assert float((W @ H @ (W @ H).mT - torch.eye(N + 1)).abs().max()) < 1e-8

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from memory_models import make, remembered, rows, train
 from ogd.long_work import LongWork, say
@@ -114,6 +114,22 @@ def test_stats_tell_what_was_kept_and_how_far_outputs_have_moved() -> None:
     assert stats.drift == pytest.approx(first, abs=1e-9)
     assert 0 < stats.kept[0] < 1
     assert (stats.directions, stats.rank, stats.left) == (12, 12, 1 - 12 / stats.capacity)
+
+
+@pytest.mark.filterwarnings("ignore:.*moved without protection")
+def test_drift_adds_up_from_the_end_of_each_task() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3).double()  # linear, so that the first order is all there is
+    memory, outputs = Memory(model, outputs="all"), list[tuple[Tensor, Tensor]]()
+    for n in (4, 2, 3):
+        x = torch.randn(n, 5).double()
+        memory.remember((x, None))
+        outputs.append((x, model(x).detach()))
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(torch.randn_like(p))
+        now = [float((model(x) - old).square().mean().sqrt().detach()) for x, old in outputs]
+        assert memory.stats().drift == pytest.approx(now, rel=1e-12)
 
 
 def test_an_update_that_is_cut_to_nothing_is_warned_of_once() -> None:

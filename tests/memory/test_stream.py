@@ -1,5 +1,8 @@
 """A stream without tasks: the memory keeps a uniform draw of what it has seen, with the outputs of the moment."""
 
+from collections import Counter
+from itertools import combinations
+from math import comb
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,21 @@ def test_the_draw_is_uniform() -> None:
         kept[have] += 1
     assert float(kept.sum()) == 2000 * 10
     assert float((kept / 2000 - 0.25).abs().max()) < 4 * (0.25 * 0.75 / 2000) ** 0.5
+
+
+@pytest.mark.parametrize("batch", [1, 2, 6])
+def test_every_subset_is_as_likely(batch: int) -> None:
+    size, n, draws = 2, 6, 3000
+    counts: Counter[tuple[int, ...]] = Counter()
+    for seed in range(draws):
+        generator, have = torch.Generator().manual_seed(seed), list[int]()
+        for start in range(0, n, batch):
+            stay, enter = reservoir(len(have), start, batch, size, generator)
+            have = [have[i] for i in stay] + [start + i for i in enter]
+        counts[tuple(have)] += 1
+    expected = draws / comb(n, size)
+    chi_squared = sum((counts[pair] - expected) ** 2 / expected for pair in combinations(range(n), size))
+    assert chi_squared < 36.1  # of 14 degrees of freedom: once in a thousand
 
 
 def test_it_keeps_examples_of_the_whole_stream_with_the_outputs_of_their_time() -> None:

@@ -63,6 +63,32 @@ class Words(nn.Module):
         return self.head(functional.linear(e, self.weight).tanh().mean(1))
 
 
+class Offsets(nn.Module):
+    """Sums, differences and products with a parameter on either side of x, plain, scaled by alpha, and broadcast."""
+
+    FORMS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
+        lambda x, p: x - p,
+        lambda x, p: p - x,
+        lambda x, p: torch.sub(x, p, alpha=3),
+        lambda x, p: torch.sub(p, x, alpha=3),
+        lambda x, p: x + p,
+        lambda x, p: torch.add(x, p, alpha=-2),
+        lambda x, p: torch.add(p, x, alpha=-2),
+        lambda x, p: x * p,
+        lambda x, p: p * x,
+    )
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.offsets = nn.ParameterList([torch.randn(shape) for _ in self.FORMS])
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for form, p in zip(self.FORMS, self.offsets, strict=True):
+            x = form(x, p).tanh()
+        return self.head(x.mean(1))
+
+
 def images(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers, nn.Tanh(), nn.Flatten(), nn.LazyLinear(4))
 
@@ -75,6 +101,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "Conv1D": (lambda: nn.Sequential(Conv1D(9, 6), nn.Tanh(), nn.Flatten(), nn.Linear(27, 4)), normal(3, 6)),
     "subclass": (lambda: nn.Sequential(Own(6, 9), nn.Tanh(), Own(9, 4, bias=False)), normal(6)),
     "vision": (Vision, normal(3, 6)),
+    "offsets": (lambda: Offsets(6), normal(3, 6)),
+    "offsets by place": (lambda: Offsets(3, 1), normal(3, 6)),
+    "one offset": (Offsets, normal(3, 6)),
     "words": (lambda: Words(False), lambda n: torch.randint(40, (n, 5))),
     "words, time first": (lambda: Words(True), lambda n: torch.randint(40, (n, 5))),
     "grouped": (lambda: images(nn.Conv2d(4, 6, 3, groups=2, padding=1, stride=2)), normal(4, 6, 5)),
@@ -133,6 +162,25 @@ def test_what_is_stored_does_not_change_with_the_examples(case: str) -> None:
 def test_an_embedding_that_divides_by_frequency_is_differentiated_example_by_example() -> None:
     model, x, y = made("words")
     model.embed.scale_grad_by_freq = True
+    memory = Memory(model)
+    memory.remember((x, y))
+    torch.testing.assert_close(rows(memory), logit_gradients(model, x, y), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [1, 3])
+def test_a_difference_the_other_way_round_has_its_sign(alpha: int) -> None:
+    class Reversed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other, self.left = (nn.Parameter(torch.randn(6).double()) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = torch.rsub(x, self.one, alpha=alpha).tanh()  # one − alpha x
+            x = torch.rsub(self.other, x, alpha=alpha).tanh()  # x − alpha other
+            return x * (1 - self.left)
+
+    torch.manual_seed(0)
+    model, x, y = Reversed(), torch.randn(5, 6).double(), torch.arange(5)
     memory = Memory(model)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y), rtol=1e-10, atol=1e-12)
