@@ -257,3 +257,31 @@ def test_equal_shares_by_trying_all() -> None:
             full = [share for share, size in zip(shares, sizes, strict=True) if share == size]
             cut = [share for share, size in zip(shares, sizes, strict=True) if share < size]
             assert not cut or (max(cut) - min(cut) <= 1 and max([*full, 0]) <= max(cut) + 1)
+
+
+@pytest.mark.parametrize("weights", [[2, 5], [5, 2], [2, 3], [1, 4, 3], [3, 3]])
+def test_equal_shares_of_groups_with_weights_by_trying_all_levels(weights: list[int]) -> None:
+    sizes = [8, 9, 2][: len(weights)]
+
+    def total(counts: list[int]) -> int:
+        return sum(count * weight for count, weight in zip(counts, weights, strict=True))
+
+    for most in range(50):
+        shares = equal_shares(sizes, most, weights)
+        one_each = sum(weights) <= most
+        levels = [
+            [min(size, max(level // weight, one_each)) for size, weight in zip(sizes, weights, strict=True)]
+            for level in range(most + 1)
+        ]
+        least = max((counts for counts in levels if total(counts) <= most), key=total)
+        assert total(shares) <= most
+        assert all(share - count in (0, 1) for share, count in zip(shares, least, strict=True))
+        assert all(shares) or not one_each
+
+
+def test_an_example_of_each_task_is_kept_wherever_that_fits_the_budget() -> None:
+    torch.manual_seed(0)
+    memory = Memory(nn.Linear(3, 5), budget=7, when_full="shrink", outputs="all")
+    memory.remember((torch.randn(3, 3), None), classes=[0, 1])
+    memory.remember((torch.randn(3, 3), None))  # with two directions and five there is room for one example of each
+    assert memory.tasks == (2, 5)
