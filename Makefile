@@ -37,7 +37,7 @@ test-all: $(READY) ## make test, and what needs Ray, Lightning, Hugging Face or 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[avalanche,hf,lightning,ray]'
 	$(MAKE) test
 
-soak: $(READY) ## the attack on files and processes, about half an hour; it can be interrupted and resumed
+soak: $(READY) ## the attack on files, processes and mathematics, about half an hour; it can be interrupted and resumed
 	$(BIN)/python tests/soak/soak.py
 
 bench: $(READY) ## this machine's speed, as ratios measured side by side

@@ -15,7 +15,8 @@ SOAK = Path(__file__).parent / "soak"
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes and their memory in /proc")
 def test_a_small_attack_finds_nothing(tmp_path):
     record = tmp_path / "soak.json"
-    command = [sys.executable, SOAK / "soak.py", "--inputs", "600", "--kills", "1", "--files", "2", "--record", record]
+    small = {"--inputs": 600, "--kills": 1, "--files": 2, "--models": 5, "--record": record}
+    command = [sys.executable, SOAK / "soak.py", *(word for pair in small.items() for word in pair)]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(record.read_text())["found"]
@@ -23,6 +24,7 @@ def test_a_small_attack_finds_nothing(tmp_path):
     assert all(state["read"] + state["refused"] == state["inputs"] for state in found["inputs"].values())
     assert found["kills"]["kills"] >= 1
     assert len(found["memory"]) == 2
+    assert found["models"] == {"cases": 5, "failures": []}
 
 
 @pytest.fixture

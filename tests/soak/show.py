@@ -35,6 +35,10 @@ def show() -> None:
         name, case = max(cases.items(), key=lambda item: item[1]["peak"] - item[1]["input"])
         above = max(case["peak"] - case["input"], 0)
         print(f"| {reader}: {len(cases)} | {above / 1e6:,.0f} MB | {name.split(': ')[1]} |")
+    if tried := found.get("models"):
+        print("\n| random models | P is that of the reference | P is another |\n| ---: | ---: | ---: |")
+        wrong = len(tried["failures"])
+        print(f"| {tried['cases']:,} | {tried['cases'] - wrong:,} | {wrong:,} |")
     spent = found["seconds"]
     parts = ", ".join(f"{name} {clock(seconds)}" for name, seconds in spent.items())
     asked = record["asked"]
