@@ -2,7 +2,7 @@
 
     python tests/soak/mutants.py --count 100 --seed 1     writes results/mutants.json as it goes; run it again to resume
     python tests/soak/mutants.py --show                   prints that record as Markdown
-    python tests/soak/mutants.py --count 20 --seed 2 --only memory/algebra --record /tmp/mutants.json
+    python tests/soak/mutants.py --count 20 --seed 2 --only memory/blocks --record /tmp/mutants.json
 
 A mutant is a copy of the package with one comparison, sign, number, condition or statement changed, drawn by a seed. It
 is caught if a test fails or takes too long: of those that call the changed function, fastest first, for up to 40
