@@ -13,6 +13,7 @@ from ogd.memory import Memory
 from ogd.memory.gradients.gather import CHUNK_MOST, fitting
 from ogd.memory.inputs.outputs import Chosen
 from ogd.memory.projection.pseudo_inverse import cutoff, triangular_whitener, whitener
+from ogd.memory.projection.solve import conjugate_gradients
 from reference import flat, logit_gradients, project_dense
 
 
@@ -155,3 +156,8 @@ def test_a_row_of_a_large_data_set_counts_as_a_row() -> None:
     chosen = Chosen(model, "true", None, None)
     row, label = data[:1], torch.zeros(1, dtype=torch.long)
     assert fitting(chosen, row, label) == fitting(chosen, row.clone(), label) == CHUNK_MOST
+
+
+def test_conjugate_gradients_stop_at_once_where_nothing_is_a_number() -> None:
+    s = torch.full((3,), torch.nan).double()
+    assert conjugate_gradients(lambda v: 2 * v, s, lambda r: r)[1] == 0

@@ -15,7 +15,6 @@ from ogd.memory.projection.rows import within
 from ogd.memory.projection.store import Store
 from ogd.memory.protection.protecting import Protecting
 from ogd.memory.protection.protection import Protection
-from ogd.memory.protection.stats import Drift
 from ogd.memory.ranks.shared import common, remembered
 
 
@@ -29,7 +28,6 @@ class Keeping(Protecting):
     sharded: bool
     outputs: Outputs
     logits: Logits | None
-    _drift: Drift
 
     def _chosen(self, logits: Logits | None, classes: Sequence[int] | None) -> Chosen:
         """The model with the outputs of a task on top, which may have a logits function of its own."""
@@ -46,6 +44,10 @@ class Keeping(Protecting):
 
     def _shares_kept(self) -> tuple[float, ...]:
         return tuple(kept(projector.last) for projector in self._projectors() if projector.last is not None)
+
+    def _present(self) -> Store:
+        """G at the present weights, or what comes nearest to it."""
+        return self.store
 
     def _replace(self, store: Store, *, bind: bool = True) -> None:
         self.store = store
@@ -71,10 +73,10 @@ class Keeping(Protecting):
     def _account(self) -> None:
         """Follow what has become of the remembered parameters, or raise; see `Binding`."""
         bound = self._binding.tensors
-        store = self._binding.accounted(self.store)
-        if self._binding.tensors is not bound:
-            self._watch.weights = {}  # both are counted from the new tensors
-            self._drift.begin(store, self.parameters.named())
-        if store is not self.store:
-            self.settle()
-            self._replace(store)
+        with self._changing():
+            store = self._binding.accounted(self.store)
+            if self._binding.tensors is not bound:
+                self._settle()
+                self._drift.begin(store, self.parameters.named())  # counted from the new tensors
+            if store is not self.store:
+                self._replace(store)

@@ -37,10 +37,10 @@ from ogd.memory.model.statistics import Statistics
 from ogd.memory.projection.projector import DIRECT, projector_of
 from ogd.memory.projection.rows import within, without
 from ogd.memory.projection.store import Store
-from ogd.memory.protection.protection import Protection
+from ogd.memory.protection.protection import Protection, versions
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Drift, Stats, by_task
-from ogd.memory.protection.watching import Watch
+from ogd.memory.protection.watching import Fingerprint, Watch, warn_of_other_weights
 from ogd.memory.protection.way import ALPHA, Keep
 from ogd.memory.ranks.alike import check_alike
 from ogd.memory.ranks.collective import together
@@ -134,6 +134,7 @@ class Memory(Keeping):
         self._alike: Store | None = None  # the last store that was seen to be the same on all ranks
         self.statistics = Statistics(model, statistics)
         self._watch, self._drift = Watch(), Drift()
+        self._versions = []
         self._protections: list[Protection | Rehearsal] = []
 
     def __len__(self) -> int:
@@ -226,13 +227,14 @@ class Memory(Keeping):
             examples = Drawn(data, drawn, *how, choose == "balanced", labelled)
         if merge > 1 and count is not None:
             examples = Merged(examples, count)
-        with self.statistics.noting() as called:
-            self._keep(chosen, params, examples)
-        if self._shared:
-            called = set().union(*together(lambda: called, "name its modules"))  # a rank may have had no share
-        self.statistics.names |= called
-        self.statistics.hold()
-        self._watch.begin(params, self.store.shapes)
+        with self._changing():
+            with self.statistics.noting() as called:
+                self._keep(chosen, params, examples)
+            if self._shared:
+                called = set().union(*together(lambda: called, "name its modules"))  # a rank may have had no share
+            self.statistics.names = self.statistics.names | called
+            self.statistics.hold()
+            self._versions = versions(self.parameters.named().values())
 
     def observe(self, x: Any, y: Any = None) -> None:
         """Show the memory a batch of a stream without tasks; for memories that keep examples (see `ExampleMemory`)."""
@@ -257,14 +259,16 @@ class Memory(Keeping):
             (2,)
         """
         check_forgotten(task, len(self.tasks))
-        self.settle()
-        self._replace(without(self.store, range(len(self.tasks))[task]), bind=False)
-        self._drift.begin(self.store, self.parameters.named())
+        self._settle_and_look()
+        with self._changing():
+            self._replace(without(self.store, range(len(self.tasks))[task]), bind=False)
+            self._drift.begin(self.store, self.parameters.named())
 
     def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """P u for an update given by parameter names, for those who write their own optimizer.
 
-        Parameters that are not in `update` count as fixed; those that are not protected pass unchanged.
+        Parameters that are not in `update` count as fixed; those that are not protected pass unchanged. With
+        keep="examples" the gradients are taken at the present weights.
 
         Examples:
             >>> model = nn.Linear(2, 1, bias=False)
@@ -279,7 +283,7 @@ class Memory(Keeping):
         self._account()
         result = {name: u.detach().clone() for name, u in update.items()}
         protected = {plain.get(name, name): u for name, u in result.items() if plain.get(name, name) in self.parameters}
-        projector = projector_of(self.store, protected)
+        projector = projector_of(self._present(), protected)
         if projector is not None:
             ours = [protected[name] for name in projector.names]
             projector.remove(ours, [-u for u in ours])
@@ -292,26 +296,37 @@ class Memory(Keeping):
         """
         self._account()
         self._settle_and_look()
-        stored = state.to_dict(whole_store(self.store), state.saved_options(self))
-        return {**stored, "statistics": sorted(self.statistics.names)}
+        store = whole_store(self.store)
+        weights = Fingerprint.of(store, self._drift.weights).to_state()
+        stored = state.to_dict(store, state.saved_options(self))
+        return {**stored, "statistics": sorted(self.statistics.names), "weights": weights}
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
-        """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
+        """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing.
+
+        The model must have the weights that it had when the state was made, or have been trained under protection
+        since: stored gradients protect the outputs of these weights. A warning says if it has others.
+        """
         check_parameters(self.model)
         store = state.from_dict(stored, self.parameters.named())
+        weights = Fingerprint.from_state(stored.get("weights"), len(store))
         # without a word between them, ranks must draw alike
         generator = seeds.generator("load", len(store)) if self._shared else seeded(len(store))
-        store = within(self.budget, self.when_full, store, generator)
-        self.settle()
+        whole, store = store, within(self.budget, self.when_full, store, generator)
+        self._settle()
+        params = self.parameters.named()
+        if weights is not None and weights.differs(whole, {name: params[name] for name in whole.shapes}):
+            warn_of_other_weights("stored gradients do not protect its outputs")
         if self.sharded and self._shared:
             check_alike(store)
             store = sharded_store(store)
-        self.statistics.restore(stored)
-        self._drift.begin(store, self.parameters.named())
-        self._replace(store)
-        self._watch.weights = {}
-        if self._protections:
-            self.statistics.hold()
+        with self._changing():
+            self.statistics.restore(stored)
+            self._drift.begin(store, params)
+            self._replace(store)
+            self._versions = versions(params.values())
+            if self._protections:
+                self.statistics.hold()
 
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
@@ -339,6 +354,9 @@ class Memory(Keeping):
         With every=k, steps that are not projected yet count as they are: call `settle` first.
         """
         check_parameters(self.model)
+        self._account()
+        if self._protections:
+            self._look()
         params = self.parameters.named()
         drift = by_task(self._drift.now(self.store, params), self.tasks)
         size = sum(p.numel() for p in self.parameters.trainable().values())
@@ -369,7 +387,7 @@ class Memory(Keeping):
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles, which protect no optimizer; what is pending is projected first."""
-        self.settle()
+        self._settle()
         return {**vars(self), "_protections": []}
 
 

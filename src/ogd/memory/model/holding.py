@@ -36,6 +36,7 @@ class Hold:
         self._marks: list[int] = []
         self._values: Buffers = {}
         self._passes: list[tuple[bool, Buffers, Buffers | None]] = []
+        self._handles: list[Any] = []
         self._handles = [
             module.register_forward_pre_hook(Hook(self, "before"), prepend=True, with_kwargs=True),
             # behind those of another memory that came before: who copied last puts back first
@@ -145,7 +146,8 @@ class Hook:
         hold = self.hold
         if hold is None or hold.module() is not module:
             return None
-        if hold.owner() is None:  # the memory is gone
+        owner = hold.owner()
+        if owner is None or owner._holds.get(hold.name) is not hold:  # the memory is gone, or holds it no more
             hold.remove()
         if hold.trying or not (hold._handles or hold._passes):
             return None

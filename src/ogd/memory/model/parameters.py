@@ -37,9 +37,7 @@ class Parameters:
             moved = {old: new for old, new in renamed.items() if _under(old, w)}
             if all(_under(name, w) for new in moved.values() for name in new):
                 continue
-            assert self.wanted is not None
-            self.wanted.remove(w)
-            self.wanted += [name for new in moved.values() for name in new]
+            self.wanted = [one for one in self.wanted or () if one != w] + [n for new in moved.values() for n in new]
 
     def _names(self, wanted: Iterable[str | nn.Parameter]) -> list[str]:
         if isinstance(wanted, str | Tensor) or not isinstance(wanted, Iterable):

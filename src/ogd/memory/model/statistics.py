@@ -33,12 +33,11 @@ class Statistics:
     def noting(self) -> Iterator[set[str]]:
         """Inside, note which modules with buffers are called."""
         called: set[str] = set()
-        handles = [
-            module.register_forward_pre_hook(lambda *_, name=name: called.add(name))
-            for name, module in self.model.named_modules()
-            if any(b is not None for b in module._buffers.values())
-        ]
+        handles = []
         try:
+            for name, module in self.model.named_modules():
+                if any(b is not None for b in module._buffers.values()):
+                    handles.append(module.register_forward_pre_hook(lambda *_, name=name: called.add(name)))
             yield called
         finally:
             for handle in handles:
@@ -47,19 +46,17 @@ class Statistics:
     def hold(self) -> None:
         """Keep the buffers of the named modules from now on, also of a module that replaced one of them."""
         modules = dict(self.model.named_modules())
-        new = []
+        holds = dict(self._holds)
         for name in self.names & modules.keys():
-            held = self._holds.get(name)
+            held = holds.get(name)
             if held is None or held.module() is not modules[name]:
-                new.append(name)
-                self._holds[name] = Hold(name, modules[name], self)
+                holds[name] = Hold(name, modules[name], self)
+        new, self._holds = holds != self._holds, holds  # a hold works as long as it is one of these
         if new and "torch._dynamo" in sys.modules:
             torch.compiler.reset()  # code compiled before does not call hooks that came later
 
     def release(self) -> None:
-        """Let them move again."""
-        for hold in self._holds.values():
-            hold.remove()
+        """Let them move again: a hold that is not in use is removed when its module is called."""
         self._holds = {}
 
     def restore(self, stored: Mapping[str, Any]) -> None:

@@ -42,12 +42,20 @@ class Projector:
 
     def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
         """From params, take Gᵀ K⁺ G u in place; `opposite` is −u."""
+        self.G.add_combination(params, self.coefficients(opposite))
+
+    def coefficients(self, opposite: Sequence[Tensor]) -> Tensor:
+        """c = −K⁺ G u, so that Gᵀ c corrects the update u; `opposite` is −u."""
         s = self.G.overlap(opposite)
         c = self.solve(s)
         if s.ndim == 1:
             norms = [norm.to(s) for norm in torch._foreach_norm(list(opposite))]
             self.last = (c @ s, torch.stack(norms).square().sum())
-        self.G.add_combination(params, c)
+        return c
+
+    def is_finite(self) -> bool:
+        """Whether the last update is known to be finite; where the answer is on another device, do not wait for it."""
+        return self.last is None or self.last[1].device.type != "cpu" or math.isfinite(float(self.last[1]))
 
     def check_dropped(self) -> bool:
         """Warn if some of the stored gradients are dropped; return whether there was something to say."""

@@ -89,7 +89,7 @@ def conjugate_gradients(
     z = precondition(r)
     p, gamma = z, r @ z
     for step in range(most):
-        if float(r.norm()) <= goal:
+        if not float(r.norm()) > goal:  # also where it is not a number
             return c, step
         q = product(p)
         alpha = gamma / (p @ q)

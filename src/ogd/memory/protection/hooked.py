@@ -8,52 +8,81 @@ from typing import Any, Self
 
 from torch.optim import Optimizer
 
-protected: "weakref.WeakSet[Optimizer]" = weakref.WeakSet()
+from ogd.memory.protection.protectable import inner_optimizers
+
+protections: "weakref.WeakKeyDictionary[Optimizer, Hooked]" = weakref.WeakKeyDictionary()
 Hook = Callable[..., Any]
 STEP = Optimizer.profile_hook_step(lambda: None).__code__  # what PyTorch wraps `step` in: it runs the hooks
 
 
+def is_protected(optimizer: Optimizer) -> bool:
+    """Whether a memory, whichever, protects the optimizer."""
+    found = protections.get(optimizer)
+    return found is not None and found.active
+
+
 def may_nest(optimizer: Optimizer) -> bool:
-    """Whether a step of the optimizer may call that of its base class, for which PyTorch runs the hooks again.
+    """Whether a step of the optimizer may call another whose hooks are ours too: its base class's, or an inner one's.
 
     Examples:
         >>> import torch
         >>> may_nest(torch.optim.SGD([torch.zeros(1)]))
         False
     """
-    return sum("step" in vars(kind) for kind in type(optimizer).__mro__ if kind is not Optimizer) > 1
+    own = sum("step" in vars(kind) for kind in type(optimizer).__mro__ if kind is not Optimizer)
+    return own > 1 or bool(inner_optimizers(optimizer))
 
 
 class Hooked:
-    """Optimizers under protection, until `unprotect`; as a context manager it ends with the block."""
+    """Optimizers under protection, until `unprotect`; as a context manager it ends with the block.
+
+    An optimizer inside another (SAM's `base_optimizer`) has the same hooks: its step counts as one of the outer
+    optimizer, unless it is a part of one.
+    """
 
     loss: float | None = None  # of the last rehearsal, where there is one
 
-    def __init__(self, optimizers: Sequence[Optimizer], before: Hook, after: Hook | None, ended: Callable[[Any], None]):
+    def __init__(self, optimizers: Sequence[Optimizer], ended: Callable[[Any], None], follows: bool = True):
         # weak: the optimizers hold us by their hooks, and what is pending must outlive them
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
-        self._ended = ended
+        self._ended, self._follows = ended, follows  # whether somebody needs to know where a step ends
+        self._members = {id(one): {id(one), *map(id, inner_optimizers(one))} for one in optimizers}
         self._inside: set[int] = set()  # optimizers whose step has begun and not ended
-        self._deeper: list[int] = []  # those of them whose step has called that of their base class
-        self._handles = []
-        for optimizer in optimizers:
-            self._handles.append(optimizer.register_step_pre_hook(before))
-            if after is not None:
-                self._handles.append(optimizer.register_step_post_hook(after))
-            protected.add(optimizer)
+        self._deeper: list[int] = []  # those of them whose step has called another of ours
+        self._handles: list[Any] = []
+        self.holds = False  # until it is set, and once it is not, the hooks do nothing
+        self.stepped = False  # since the last task was remembered
+
+    def hook(self) -> None:
+        """Hook the optimizers."""
+        for optimizer in self._live():
+            for one in (optimizer, *inner_optimizers(optimizer)):
+                self._handles.append(one.register_step_pre_hook(_as_step_of(optimizer, one, self._on_step)))
+                if self._follows:
+                    self._handles.append(one.register_step_post_hook(_as_step_of(optimizer, one, self._on_stepped)))
+                protections[one] = self
+
+    def _on_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def _on_stepped(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def _live(self) -> list[Optimizer]:
+        return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
 
     def _within_a_step(self, optimizer: Optimizer) -> bool:
         """Whether a step begins inside one of the same optimizer.
 
-        PyTorch runs the hooks for both where the step of a subclass calls `super().step()`. After a step that an
-        error has ended, the next one begins anew.
+        PyTorch runs the hooks for both where the step of a subclass calls `super().step()`, or that of an optimizer
+        inside. After a step that an error has ended, the next one begins anew.
         """
         if id(optimizer) not in self._inside:
             return False
         frame: FrameType | None = sys._getframe()
-        steps = 0
+        steps, members = 0, self._members[id(optimizer)]
         while frame is not None:
-            steps += frame.f_code is STEP and frame.f_locals.get("self") is optimizer
+            steps += frame.f_code is STEP and id(frame.f_locals.get("self")) in members
             frame = frame.f_back
         if steps < 2:
             self._deeper.clear()
@@ -61,26 +90,24 @@ class Hooked:
         self._deeper.append(id(optimizer))
         return True
 
-    def _ended_step(self, optimizer: Optimizer, *_: Any) -> bool:
-        """Note that a step has ended; return whether it is the outermost."""
+    def _is_outermost(self, optimizer: Optimizer) -> bool:
+        """Whether the step that has ended is not a part of another."""
         if self._deeper and id(optimizer) in self._deeper:
             self._deeper.remove(id(optimizer))
             return False
-        self._inside.discard(id(optimizer))
         return True
 
     @property
     def held(self) -> str:
         """The optimizers in words, for a repr."""
-        names = [type(optimizer).__name__ for ref in self._optimizers if (optimizer := ref()) is not None]
-        return ", ".join(names) if self.active else "ended"
+        return ", ".join(type(optimizer).__name__ for optimizer in self._live()) if self.active else "ended"
 
     @property
     def active(self) -> bool:
-        return bool(self._handles) and any(ref() is not None for ref in self._optimizers)
+        return self.holds and bool(self._live())
 
     def protects(self, optimizer: Optimizer) -> bool:
-        return any(ref() is optimizer for ref in self._optimizers)
+        return any(optimizer in (one, *inner_optimizers(one)) for one in self._live())
 
     def settle(self) -> None:
         """Bring the weights to where protection wants them."""
@@ -92,18 +119,20 @@ class Hooked:
         """Let others of the same weights settle before a window of steps begins."""
 
     def unprotect(self) -> None:
-        """Settle, and leave the optimizers alone from now on."""
-        if not self._handles:  # ended before: the optimizer may be under another protection by now
-            return
-        self.settle()
+        """Settle, and leave the optimizers alone from now on.
+
+        If an exception interrupts it, the optimizers are protected as before or not at all, and it can be repeated.
+        """
+        if self.holds:
+            self.settle()
+            self._ended(self)
+            self.holds = False
         for handle in self._handles:
             handle.remove()
-        self._handles = []
-        for ref in self._optimizers:
-            optimizer = ref()
-            if optimizer is not None:
-                protected.discard(optimizer)
-        self._ended(self)
+        for optimizer in self._live():
+            for one in (optimizer, *inner_optimizers(optimizer)):
+                if protections.get(one) is self:  # and not another protection by now
+                    del protections[one]
 
     def __enter__(self) -> Self:
         return self
@@ -112,3 +141,8 @@ class Hooked:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.unprotect()
+
+
+def _as_step_of(optimizer: Optimizer, one: Optimizer, hook: Hook) -> Hook:
+    """The hook, called for a step of one optimizer as for a step of another."""
+    return hook if one is optimizer else lambda _, *args: hook(optimizer, *args)

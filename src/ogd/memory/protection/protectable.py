@@ -1,6 +1,7 @@
-"""Which optimizers can be protected, and the one inside a wrapper whose steps move the weights."""
+"""Which optimizers can be protected, and those inside a wrapper whose steps move the weights."""
 
-from collections.abc import Collection, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch.optim import LBFGS, Optimizer
@@ -14,7 +15,8 @@ def optimizers_in(given: object) -> list[Optimizer]:
     if not several:
         raise ValueError("optimizer is an empty list: give one optimizer, or several that step in turn")
     found = [unwrapped(one) for one in several]
-    if len({id(one) for one in found}) < len(found):
+    ids = [id(one) for outer in found for one in (outer, *inner_optimizers(outer))]
+    if len(set(ids)) < len(ids):
         raise ValueError("optimizer: the same one is given twice")
     return found
 
@@ -33,9 +35,28 @@ def unwrapped(optimizer: Any) -> Optimizer:
     return inner  # type: ignore[no-any-return]
 
 
-def check_protectable(optimizers: Iterable[Optimizer], protected: Collection[Optimizer]) -> None:
+def inner_optimizers(optimizer: Optimizer) -> list[Optimizer]:
+    """The optimizers inside another that hold some of its parameters, such as the `base_optimizer` of SAM.
+
+    They may be called without the outer one's `step`: SAM's `second_step` does.
+    """
+    found = [optimizer]
+    for outer in found:  # grows
+        held = _held(outer)
+        found += [
+            one
+            for one in vars(outer).values()
+            if isinstance(one, Optimizer)
+            and all(one is not known for known in found)
+            and _has_hooks(one)
+            and not held.isdisjoint(_held(one))
+        ]
+    return found[1:]
+
+
+def check_protectable(optimizers: Iterable[Optimizer], is_protected: Callable[[Optimizer], bool]) -> None:
     """Whether what the optimizers do in a step can be projected afterwards."""
-    for optimizer in optimizers:
+    for optimizer in (one for outer in optimizers for one in (outer, *inner_optimizers(outer))):
         if isinstance(optimizer, LBFGS):
             raise ValueError(
                 "LBFGS cannot be protected: inside one step it moves the weights several times and judges each "
@@ -46,8 +67,26 @@ def check_protectable(optimizers: Iterable[Optimizer], protected: Collection[Opt
                 "ZeroRedundancyOptimizer(overlap_with_ddp=True) cannot be protected: it moves the weights during the "
                 "backward pass, not in step(); use overlap_with_ddp=False"
             )
-        if optimizer in protected:
+        if is_protected(optimizer):
             raise ValueError("this optimizer is protected already: call unprotect(optimizer) first")
+
+
+def warn_of_averages(optimizers: Iterable[Optimizer]) -> bool:
+    """Warn of a schedule-free optimizer, whose `eval` moves the weights to an average of what was not projected."""
+    for optimizer in optimizers:
+        if callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None)):
+            warnings.warn(
+                f"{type(optimizer).__name__} moves the weights in eval() and train() as well as in step(), where alone "
+                "they are projected, so remembered outputs will change: protect the inner optimizer of "
+                'ScheduleFreeWrapper, or by="rehearsal" (docs/loops.md)',
+                stacklevel=3,
+            )
+            return True
+    return False
+
+
+def _held(optimizer: Optimizer) -> set[int]:
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
 
 
 def _has_hooks(optimizer: object) -> bool:

@@ -13,14 +13,16 @@ from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.statistics import Statistics
 from ogd.memory.projection.projector import Projector, projector_of
 from ogd.memory.projection.store import Store
-from ogd.memory.protection.hooked import Hooked, protected
-from ogd.memory.protection.protectable import check_protectable, optimizers_in
-from ogd.memory.protection.protection import Protection
+from ogd.memory.protection.hooked import Hooked, is_protected
+from ogd.memory.protection.protectable import check_protectable, optimizers_in, warn_of_averages
+from ogd.memory.protection.protection import Protection, versions
 from ogd.memory.protection.rehearsal import Rehearsal
+from ogd.memory.protection.stats import Drift
 from ogd.memory.protection.watching import Watch
 from ogd.memory.protection.way import Keep, Way
 from ogd.memory.ranks.alike import check_alike
 from ogd.memory.ranks.collective import several
+from ogd.memory.transaction import AllOrNothing
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -37,12 +39,22 @@ class Protecting:
     distributed: bool
     _alike: Store | None
     _watch: Watch
+    _drift: Drift
     _binding: Binding
     _protections: list[Protection | Rehearsal]
     _dropped_told = False  # whether we have warned of gradients that protect nothing
+    _versions: list[int]  # of the parameters when the last task was remembered
+
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     def _account(self) -> None:
         raise NotImplementedError
+
+    def _changing(self, *protections: Hooked) -> AllOrNothing:
+        """A block in which an exception leaves the memory, and some protections, as they were."""
+        parts = (self.parameters, self._binding, self._drift, self._watch, self.statistics)
+        return AllOrNothing(self, *parts, *protections)
 
     def protect(
         self,
@@ -91,16 +103,21 @@ class Protecting:
         """
         way = Way.chosen(self.keep, by, every, batch=batch, alpha=alpha, labels=labels, refresh=refresh)
         optimizers = optimizers_in(optimizer)
-        check_protectable(optimizers, protected)
+        check_protectable(optimizers, is_protected)
         check_parameters(self.model)
         self._account()
         held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         if not self.parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
         self._settle_and_look()
-        protection = self._rehearsed(optimizers, way) if way.by == "rehearsal" else self._projected(optimizers, way)
-        self._protections.append(protection)
-        self.statistics.hold()
+        if way.by == "projection" and warn_of_averages(optimizers):
+            self._watch.warned = True
+        with self._changing():
+            protection = self._rehearsed(optimizers, way) if way.by == "rehearsal" else self._projected(optimizers, way)
+            protection.hook()
+            self.statistics.hold()
+            self._protections = [*self._protections, protection]
+            protection.holds = True
         return protection
 
     def _projected(self, optimizers: list[Optimizer], way: Way) -> Protection:
@@ -125,15 +142,16 @@ class Protecting:
         if optimizer is not None and not ending:
             raise ValueError("this optimizer is not protected by this memory")
         for protection in ending:
-            protection.unprotect()
-        if not self._protections:
-            self.statistics.release()
+            protection.settle()
+        self._on_end(*ending)
+        for protection in ending:
+            protection.unprotect()  # removes its hooks
 
     def settle(self) -> None:
         """Project what is pending where protections have every > 1."""
-        for protection in self._protections:
-            protection.settle()
-        self._protections = [p for p in self._protections if p.active]
+        self._settle()
+        if self._unseen():
+            self._look()
 
     def settled(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
         """The function, called at settled weights: for whatever reads them where protections have every > 1.
@@ -159,19 +177,41 @@ class Protecting:
     def _shared(self) -> bool:
         return self.distributed and several()
 
+    def _settle(self) -> None:
+        for protection in self._protections:
+            protection.settle()
+        self._protections = [p for p in self._protections if p.active]
+
     def _settle_and_look(self) -> None:
-        self.settle()
-        self._watch.check(self.store, self.parameters.named())
+        self._settle()
+        self._look()
+
+    def _look(self) -> None:
+        """Warn if the weights have moved without protection; not inside a window, where they may."""
+        if not any(isinstance(p, Protection) and p.pending for p in self._protections):
+            self._watch.check(self.store, self.parameters.named(), self._drift.weights)
+
+    def _unseen(self) -> bool:
+        """Whether the weights have changed, by their version counters, and no protected optimizer has stepped."""
+        if not len(self) or not self._protections or any(p.stepped for p in self._protections):
+            return False
+        before, self._versions = self._versions, versions(self.parameters.named().values())
+        return before != self._versions
 
     def _on_window(self, protection: Protection) -> None:
         protection.settle_others(self._protections)
-        if not self._watch.weights and len(self.store):  # loaded from a file
-            self._watch.begin(self.parameters.trainable(), self.store.shapes)
+        # once may be weights that were loaded; then the second time, the fourth, the eighth: looking takes time
+        if protection.stirred > 1 and protection.stirred.bit_count() == 1:
+            self._look()
 
-    def _on_end(self, protection: Hooked) -> None:
-        self._protections = [p for p in self._protections if p is not protection]
-        if not self._protections:
-            self.statistics.release()
+    def _on_end(self, *ending: Hooked) -> None:
+        with self._changing(*ending):
+            self._protections = [p for p in self._protections if p not in ending]
+            if not self._protections:
+                self.statistics.release()
+            for protection in ending:
+                protection.holds = False
+        self._look()
 
     def _projector_among(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
         self._account()

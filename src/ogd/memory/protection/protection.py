@@ -2,6 +2,11 @@
 
 With every = k the displacement of k steps, a window, is projected at once: w ← anchor + P (w − anchor), where the
 anchor is the weights before the first of them. As P = I − Gᵀ K⁺ G that is  w ← w − Gᵀ K⁺ G (w − anchor).
+
+An exception may end a step or a projection at any point: an error of the optimizer's, or Ctrl-C. The anchor is kept,
+and the window stays open, until its projection is complete. So the next step, `settle`, `remember` or `unprotect`
+projects whatever the weights are by then, and as P P = P it does no harm if they are projected already. A projection
+that is interrupted while it corrects the weights takes its corrections back, up to their rounding.
 """
 
 import math
@@ -58,7 +63,8 @@ class Protection(Hooked):
         self._due = 0  # steps of the present window
         self._alone = len(optimizers) == 1
         self._warned = False
-        super().__init__(optimizers, self._on_step, self._on_stepped, ended)
+        self.stirred = 0  # windows before which something else had changed the weights, and we have not warned of it
+        super().__init__(optimizers, ended)
 
     def __repr__(self) -> str:
         return f"Protection({self.held}, every={self.every}, {self.pending} steps pending)"
@@ -75,27 +81,37 @@ class Protection(Hooked):
         if not (self.pending or self._stepped) or self.projector is None or self._disturbed():
             return
         steps = self.pending or 1
-        self._calm += steps
-        self._close()
         began = clock(self._params) if self._pace else 0.0
+        self._inside.add(id(self))  # like a step: if an exception ends it, what it did is pending
         with torch.no_grad(), _uncast(self._params):
-            self._refuse_what_is_not_finite(steps)
-            w = self._params
-            if not self._anchored():  # moved or converted inside the window: P is where the anchors are
-                w = [p.to(a.device, a.dtype) for p, a in zip(w, self._anchor, strict=True)]
-            torch._foreach_sub_(self._anchor, w)
-            self.projector.remove(w, self._anchor)
-            if w is not self._params:
-                torch._foreach_copy_(self._params, w)
+            self._project(self.projector, steps)
         self._versions = versions(self._params)
+        self._close()
+        self._calm += steps
         if self._pace:
             self._pace.projected(clock(self._params) - began)
         self.projector.check_room()
 
+    def _project(self, projector: Projector, steps: int) -> None:
+        w = self._params
+        if not self._anchored():  # moved or converted inside the window: P is where the anchors are
+            w = [p.to(a.device, a.dtype) for p, a in zip(w, self._anchor, strict=True)]
+        opposite = torch._foreach_sub(self._anchor, w)
+        c = projector.coefficients(opposite)
+        if not projector.is_finite() and not all_finite(self._params):
+            self._refuse(projector, steps)
+        try:
+            projector.G.add_combination(w, c)
+        except BaseException:  # some parameters have their correction, others not
+            torch._foreach_copy_(w, torch._foreach_sub(self._anchor, opposite))
+            raise
+        if w is not self._params:
+            torch._foreach_copy_(self._params, w)
+
     def forget(self) -> None:
         """Make the projector anew at the next step: G has changed."""
         self.settle()
-        self._seen = []
+        self._seen, self.stepped, self.stirred = [], False, 0
         if self._pace:  # and takes another time
             self._pace = Pace(self._pace.alone)
 
@@ -107,7 +123,7 @@ class Protection(Hooked):
                 other.settle()
 
     def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if self.pending and self._goes_on(optimizer):
+        if (self.pending and self._goes_on(optimizer)) or not self.holds:
             return
         task = torch._C._current_graph_task_id()  # of the backward pass we are in, −1 outside
         if self._inside:
@@ -161,6 +177,7 @@ class Protection(Hooked):
         if self._pace and self.pending < MEASURED:
             self._pace.stepping()
         if seen != self._seen or self._stale() or not (self.pending or self._anchored()):
+            self._seen = []  # until all is made anew
             self.settle()
             began = clock(params) if self._pace else 0.0
             self._rebuild(params)
@@ -168,21 +185,27 @@ class Protection(Hooked):
             if self._pace:
                 self._pace.projected(clock(params) - began, counts=False)
         if self.projector is not None and not self.pending:
-            self._before(self)
             if self._versions != versions(self._params):
                 self._calm = 0
+                self.stirred += not self._warned
+            self._before(self)
             with torch.no_grad():
                 torch._foreach_copy_(self._anchor, self._params)
             self._due = self.every if self._calm > self.every else min(self.every, self._limit or self.every)
 
     def _on_stepped(self, optimizer: Optimizer, *_: Any) -> None:
-        if not self._ended_step(optimizer) or self.projector is None:
+        if not self.holds or not self._is_outermost(optimizer):
+            return
+        self.stepped = True
+        if self.projector is None:
+            self._inside.clear()
             return
         self._versions = versions(self._params)
         if self._alone and self._task < 0:
             self._over()
             return
         self._stepped.add(id(optimizer))
+        self._inside.discard(id(optimizer))  # not before it counts as stepped, or as pending
         if self._task < 0 and self._all_stepped():
             self._over()
 
@@ -196,8 +219,9 @@ class Protection(Hooked):
 
     def _over(self, may_settle: bool = True) -> None:
         """All optimizers that will step have done so."""
-        self._stepped.clear()
         self.pending += 1
+        self._stepped.clear()
+        self._inside.clear()
         if may_settle and self.pending >= self._due:
             self.settle()
             if self._pace:
@@ -215,17 +239,12 @@ class Protection(Hooked):
         self._stepped.clear()
         self._inside.clear()
 
-    def _refuse_what_is_not_finite(self, steps: int) -> None:
-        """Undo a window of steps after which a weight is NaN or infinite: projected, it would spread to all weights.
-
-        Weights on another device are not checked, as that would mean waiting for it.
-        """
-        assert self.projector is not None
-        if any(p.device.type != "cpu" for p in self._params) or all_finite(self._params):
-            return
-        name = next(name for name, p in zip(self.projector.names, self._params, strict=True) if not all_finite([p]))
+    def _refuse(self, projector: Projector, steps: int) -> None:
+        """Undo a window of steps after which a weight is NaN or infinite: projected, it would spread to all weights."""
+        name = next(name for name, p in zip(projector.names, self._params, strict=True) if not all_finite([p]))
         torch._foreach_copy_(self._params, self._anchor)
         self._versions = versions(self._params)
+        self._close()
         last = "last step" if steps == 1 else f"last {steps:,} steps"
         raise RuntimeError(
             f"{name} is not finite after the {last}: NaN or infinity would reach every weight, so all protected ones "
@@ -243,6 +262,7 @@ class Protection(Hooked):
         self._limit, self._calm = max(self.pending, 1), 0
         lost = self.pending
         self._close()
+        self._versions = versions(self._params)
         if not self._warned:
             self._warned = True
             warnings.warn(

@@ -46,9 +46,7 @@ class Rehearsal(Hooked):
         self._remembered, self._protected, self._summed = remembered, protected, summed
         self.since = [0] * len(optimizers)
         self.since[: len(since)] = since
-        self.stepped = False  # since the last task was remembered
-        self._nests = any(map(may_nest, optimizers))  # else nobody needs to know where a step ends
-        super().__init__(optimizers, self._on_step, self._ended_step if self._nests else None, ended)
+        super().__init__(optimizers, ended, follows=any(map(may_nest, optimizers)))
 
     def __repr__(self) -> str:
         return f"Rehearsal({self.held}, every={self.every}, batch={self.batch})"
@@ -63,7 +61,7 @@ class Rehearsal(Hooked):
                 break
         else:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
             return None
-        if self._inside and self._within_a_step(optimizer):
+        if not self.holds or (self._inside and self._within_a_step(optimizer)):
             return None
         first, due = not self.since[place], self.since[place] + 1 >= self.every
         if (first or due) and torch._C._current_graph_task_id() >= 0:
@@ -71,26 +69,31 @@ class Rehearsal(Hooked):
                 "rehearsal cannot run inside a backward pass, where this optimizer steps: step after it, or protect "
                 'by="projection"'
             )
-        if self._nests:
+        if self._follows:
             self._inside.add(id(optimizer))
         self.stepped = True
         if not due:
             self.since[place] += 1
             return None
-        self.since[place] = 0
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._add(optimizer)
+            self.since[place] = 0  # an exception before this leaves the rehearsal due
             return None
 
         def then_rehearsed() -> Any:  # a closure computes the gradients, inside the step
             result = closure()
             self._add(optimizer)
+            self.since[place] = 0
             return result
 
         if "closure" in kwargs:
             return args, {**kwargs, "closure": then_rehearsed}
         return (args[0], then_rehearsed, *args[2:]), kwargs
+
+    def _on_stepped(self, optimizer: Optimizer, *_: Any) -> None:
+        if self._is_outermost(optimizer):
+            self._inside.discard(id(optimizer))
 
     def _add(self, optimizer: Optimizer) -> None:
         if torch.is_inference_mode_enabled():

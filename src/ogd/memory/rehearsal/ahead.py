@@ -34,8 +34,9 @@ class Ahead:
         """Batch `number` of examples that are all of one form, as `examples.batches` gives it."""
         at = number - self._first
         if self._of is not examples or self._how != (seed, size) or not 0 <= at < len(self._batches):
-            self._of, self._how, self._first, at = examples, (seed, size), number, 0
-            self._batches = _unpacked(examples, seed, number, min(size, len(examples)))
+            batches = _unpacked(examples, seed, number, min(size, len(examples)))
+            self._of, self._how, self._first, self._batches = examples, (seed, size), number, batches
+            at = 0
         return self._batches[at]
 
 

@@ -19,6 +19,7 @@ from ogd.memory.projection.store import Store
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
 from ogd.memory.protection.stats import Stats
+from ogd.memory.protection.watching import Fingerprint, warn_of_other_weights
 from ogd.memory.protection.way import ALPHA, Way
 from ogd.memory.ranks.shared import all_examples, common
 from ogd.memory.rehearsal import saved
@@ -75,10 +76,12 @@ class ExampleMemory(Rehearsing):
     def forget(self, task: int) -> None:
         """Forget a task, by its place in `tasks`: it is neither rehearsed nor protected any more."""
         check_forgotten(task, len(self.tasks))
-        self.settle()
+        self._settle_and_look()
         gone = self.examples.rows_of(range(len(self.tasks))[task])
         rows = torch.arange(len(self))
-        self._hold_examples(self.examples.only(rows[~torch.isin(rows, gone)]))
+        with self._changing():
+            self._hold_examples(self.examples.only(rows[~torch.isin(rows, gone)]))
+            self._guarded = True  # the last task may be one whose outputs have moved since, as they may
 
     def observe(self, x: Any, y: Any = None) -> None:
         """Show the memory a batch of a stream that has no tasks: it keeps a uniform draw of all it has seen.
@@ -113,14 +116,19 @@ class ExampleMemory(Rehearsing):
             examples = self._here().only(torch.tensor(stay)) if stay else Examples()
             examples = examples.extended(new) if stay else examples.grown(new, Task())
             self.budget.check(len(examples), examples.nbytes, "examples")
-            self._hold_examples(examples)
-            self.statistics.names |= called
-            self.statistics.hold()
-        self.observed += n
+            with self._changing():
+                self._hold_examples(examples)
+                self.statistics.names = self.statistics.names | called
+                self.statistics.hold()
+                self.observed += n
+        else:
+            self.observed += n
 
     def stats(self) -> Stats:
         """How far the remembered outputs have moved, task by task; and what projection does to the updates."""
         check_parameters(self.model)
+        if self._protections:
+            self._look()
         rows = [self.examples.rows_of(t) for t in range(len(self.tasks))]
         drift = tuple(self._moved(own)[0] for own in rows)
         size = sum(p.numel() for p in self.parameters.trainable().values())
@@ -152,38 +160,37 @@ class ExampleMemory(Rehearsing):
             raise ValueError("data is empty: there is no example to explain")
         return explained(tried)
 
-    def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """P u with the gradients of the kept examples at the present weights; see `Memory.project`."""
-        check_parameters(self.model)
-        before, self.store = self.store, self._gradients()
-        try:
-            return super().project(update)
-        finally:
-            self.store = before
-
     def state_dict(self) -> dict[str, Any]:
         """Everything stored, as plain values and tensors."""
-        self.settle()
-        return {**saved.to_dict(self), "statistics": sorted(self.statistics.names)}
+        self._settle()
+        if self._protections and not self._shared:  # other ranks may not take part, and a sharded model waits for them
+            self._look()
+        weights = Fingerprint.of(Store(), self.parameters.named()).to_state()
+        return {**saved.to_dict(self), "statistics": sorted(self.statistics.names), "weights": weights}
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace what is stored by a `state_dict`, tried on the model; an error changes nothing."""
         check_parameters(self.model)
         found = saved.from_dict(stored)
+        weights = Fingerprint.from_state(stored.get("weights"), 0)
         examples = found.examples.to(self._device)
         self._check_fits(examples)
         generator = seeds.generator(found.seed, "load", len(examples))
         examples = within(self.budget, self.when_full, examples, generator)
-        self.settle()
-        self.statistics.restore(stored)
-        self.seed, self.draws, self._resumed = found.seed, found.draws, found.since
-        self.observed = found.observed
-        for rehearsal in (p for p in self._protections if isinstance(p, Rehearsal)):
-            rehearsal.since = self._taken(len(rehearsal.since))
-        self._hold_examples(examples)
-        self._guarded = True
-        if self._protections:
-            self.statistics.hold()
+        self._settle()
+        rehearsals = [p for p in self._protections if isinstance(p, Rehearsal)]
+        if weights is not None and weights.differs(Store(), self.parameters.named()):
+            warn_of_other_weights("its outputs have nothing to do with those that are remembered")
+        with self._changing(*rehearsals):
+            self.statistics.restore(stored)
+            self.seed, self.draws, self._resumed = found.seed, found.draws, found.since
+            self.observed = found.observed
+            for rehearsal in rehearsals:
+                rehearsal.since = self._taken(len(rehearsal.since))
+            self._hold_examples(examples)
+            self._guarded = True
+            if self._protections:
+                self.statistics.hold()
 
     def remembered_loss(self, batch: int, *, alpha: float = ALPHA, labels: bool = True) -> Tensor | None:
         """The mean remembered loss of some examples drawn from memory, with its graph; None while there are none.

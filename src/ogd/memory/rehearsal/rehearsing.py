@@ -21,7 +21,7 @@ from ogd.memory.projection.store import Store
 from ogd.memory.protection.hooked import Hooked
 from ogd.memory.protection.protection import Protection
 from ogd.memory.protection.rehearsal import Rehearsal
-from ogd.memory.protection.watching import LOOKED_AT, TOLERATED, TOLERATED_ELSE
+from ogd.memory.protection.watching import LOOKED_AT
 from ogd.memory.protection.way import Way
 from ogd.memory.ranks.alike import check_same
 from ogd.memory.ranks.collective import summed
@@ -30,6 +30,7 @@ from ogd.memory.rehearsal.examples import Batch, Examples
 from ogd.memory.rehearsal.loss import comparable, remembered_loss
 
 _CPU = torch.device("cpu")
+ROUNDED = {torch.bfloat16: 0.2, torch.float16: 0.05}  # shares of outputs that rounding may change; less for others
 
 
 class Rehearsing(Memory):
@@ -68,10 +69,9 @@ class Rehearsing(Memory):
         live = [n for p in self._protections if isinstance(p, Rehearsal) for n in p.since]
         return live or list(self._resumed)
 
-    def settle(self) -> None:
-        """Project what is pending where protections have every > 1."""
-        self._guarded |= any(isinstance(p, Protection) or p.stepped for p in self._protections)
-        super().settle()
+    def _settle(self) -> None:
+        self._guarded |= any(p.stepped for p in self._protections)
+        super()._settle()
 
     def _loss(self, way: Way) -> tuple[Tensor, int] | None:
         """The summed loss of some examples, on this rank, and how many they are on all; None while there are none."""
@@ -163,26 +163,24 @@ class Rehearsing(Memory):
             check_same(lambda: (self.examples.fingerprint, words))
             self._same = self.examples
 
-    def _settle_and_look(self) -> None:
-        self.settle()
-        if self._guarded or not len(self):
+    def _look(self) -> None:
+        """Warn once if remembered outputs have moved, and there was no protected step that could have moved them."""
+        self._guarded |= any(p.stepped for p in self._protections)
+        if self._guarded or self._watch.warned or not len(self):
             return
-        moved, size = self._moved(torch.arange(len(self))[-LOOKED_AT:])
-        dtypes = {p.dtype for p in self.model.parameters()}
-        if moved > size * max(TOLERATED.get(dtype, TOLERATED_ELSE) for dtype in dtypes):
-            self._guarded = True
+        moved, size = self._moved(self.examples.rows_of(len(self.tasks) - 1)[-LOOKED_AT:])
+        if moved > size * max(ROUNDED.get(p.dtype, 0.02) for p in self.model.parameters()):
+            self._watch.warned = True
             warnings.warn(
                 "the weights have moved since the last task was remembered, and remembered outputs with them, without "
-                "a protected step: was memory.protect(optimizer) left out for a new optimizer, or were other weights "
-                "loaded?",
+                "a protected step: was memory.protect(optimizer) left out for a new optimizer, does an optimizer move "
+                "weights outside its step() (docs/loops.md), or were other weights loaded?",
                 stacklevel=4,
             )
 
-    def _on_window(self, protection: Protection) -> None:
-        protection.settle_others(self._protections)
-
-    def _on_end(self, protection: Hooked) -> None:
-        super()._on_end(protection)
+    def _on_end(self, *ending: Hooked) -> None:
+        self._guarded |= any(protection.stepped for protection in ending)
+        super()._on_end(*ending)
         if not any(isinstance(p, Protection) for p in self._protections):
             self.store = Store()
 
@@ -202,6 +200,9 @@ class Rehearsing(Memory):
         self.store = self._gradients()
         projector = projector_of(self.store, params)
         return None if projector is None else (projector, [params[name] for name in projector.names])
+
+    def _present(self) -> Store:
+        return self._gradients()
 
     def _gradients(self, tried: bool = False) -> Store:
         """G at the present weights; or only a trial, on an example of each task."""
