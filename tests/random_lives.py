@@ -34,6 +34,7 @@ SAME = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfl
 CUT = {torch.float64: 1e-7, torch.float32: 1e-5}  # singular values of unit rows below which these count as dependent
 EXPECTED = (  # warnings
     "moved without protection",
+    "saved with other weights",
     "stored gradients protect nothing",
     "of an update is left after its projection",
 )

@@ -33,11 +33,12 @@ def readers(monkeypatch):
     return importlib.import_module("readers")
 
 
-def test_every_package_that_is_mutated_has_tests(monkeypatch):
+def test_mutants_are_tried_with_the_tests_of_both_doors(monkeypatch):
     monkeypatch.syspath_prepend(str(SOAK))
     mutants = importlib.import_module("mutants")
-    for name in {name for name, _ in mutants.places()}:
-        assert all(Path(file).is_file() for file in mutants.tests_of(name)), name
+    files = [Path(file).relative_to(SOAK.parent).parts[0] for file in mutants.tests()]
+    assert {"memory", "lab"} <= set(files)
+    assert all((SOAK.parents[1] / "src" / "ogd" / name).is_file() for name in mutants.SPEED)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ogd import json_files
+from ogd.files import SPECIAL, is_special
 from ogd.json_files import BadFile, Wrong
 from ogd.terminal import visible
 from ogd.version import __version__
@@ -29,6 +30,8 @@ class Newer(ValueError):
 
 def read(path: Path, kind: str, convert: Callable[[Any], T]) -> T:
     """Read a JSON file and convert it; a `BadFile` names the file, what is wrong with it and what to do."""
+    if is_special(path):
+        raise BadFile(path, f"{path} is not a usable {kind}: it is {SPECIAL}; remove it to run it again")
     return converted(json_files.content(path), path, kind, convert)
 
 
