@@ -90,7 +90,6 @@ def test_functions_must_be_given_again(tmp_path: Path) -> None:
 def test_saving_settles_and_replaces_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.safetensors"
     memory = saved(path)
-    content = path.read_bytes()
     model, x, y = memory.model, *make("mlp")[1:]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     protection = memory.protect(optimizer, every=9)
@@ -98,6 +97,7 @@ def test_saving_settles_and_replaces_atomically(tmp_path: Path, monkeypatch: pyt
     optimizer.step()
     memory.save(path)
     assert protection.pending == 0
+    content = path.read_bytes()
 
     def broken(*_: object) -> None:
         raise OSError("disk full")

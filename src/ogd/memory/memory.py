@@ -296,8 +296,8 @@ class Memory(Keeping):
         """
         self._account()
         self._settle_and_look()
-        store = whole_store(self.store)
-        weights = Fingerprint.of(store, self._drift.weights).to_state()
+        store, params = whole_store(self.store), self.parameters.named()
+        weights = Fingerprint.of(store, {name: params[name] for name in store.shapes}).to_state()
         stored = state.to_dict(store, state.saved_options(self))
         return {**stored, "statistics": sorted(self.statistics.names), "weights": weights}
 
