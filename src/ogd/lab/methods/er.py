@@ -16,8 +16,7 @@ from ogd.lab.methods.buffer import Buffer, Stored
 from ogd.lab.methods.finished import Finished
 from ogd.lab.methods.method import Method
 from ogd.lab.models.gradient import Gradient
-from ogd.lab.models.loss import loss_gradient
-from ogd.lab.models.stack import Stack
+from ogd.lab.models.stack import Stack, loss_gradient
 
 
 class ER(Method):

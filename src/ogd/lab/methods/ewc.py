@@ -17,8 +17,7 @@ from ogd.lab.catalogue.methods import EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS
 from ogd.lab.methods.finished import Finished
 from ogd.lab.methods.method import Method
 from ogd.lab.methods.per_run import of_stack, per_run
-from ogd.lab.models.loss import loss_gradient
-from ogd.lab.models.stack import Stack
+from ogd.lab.models.stack import Stack, loss_gradient
 from ogd.lab.optimizers import Quadratic
 
 

@@ -21,7 +21,7 @@ from ogd.lab.methods.constraint import Constraint
 from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
-from ogd.lab.optimizers.sgd import SGD
+from ogd.lab.optimizers import SGD
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.factored import Factored
 from ogd.memory.projection.projector import Projector

@@ -36,8 +36,7 @@ from ogd.lab.methods.method import Method
 from ogd.lab.methods.renewed import Renewed
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
-from ogd.lab.optimizers import Optimizer
-from ogd.lab.optimizers.sgd import SGD
+from ogd.lab.optimizers import SGD, Optimizer
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.blocks.stacking import written_out
 from ogd.memory.projection.projector import Projector, projector_of

@@ -1,12 +1,10 @@
 """Networks as stacks of runs: the paper's perceptron, a convolutional network, or any module of yours."""
 
-from ogd.lab.models.build import build
-from ogd.lab.models.cnn import cnn
+from ogd.lab.models.build import build, cnn
 from ogd.lab.models.gradient import DenseGradient, FactoredGradient, Gradient
-from ogd.lab.models.loss import loss_gradient
 from ogd.lab.models.mlp import PAPER, StackedMLP, mlp
 from ogd.lab.models.modules import StackedModules
-from ogd.lab.models.stack import Stack
+from ogd.lab.models.stack import Stack, loss_gradient
 
 __all__ = [
     "PAPER",

@@ -8,7 +8,6 @@ from torch import nn
 from ogd.checks import check_name
 from ogd.lab import catalogue
 from ogd.lab.benchmarks import Benchmark
-from ogd.lab.models.cnn import cnn
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.modules import StackedModules
 from ogd.lab.models.stack import Stack
@@ -41,3 +40,33 @@ def build(
         return StackedModules.made(make, runs=runs, seed=seed, init=init, heads=heads)
     sizes = (math.prod(benchmark.shape), *hidden, benchmark.outputs)
     return StackedMLP(sizes, runs=runs, seed=seed, init=init, heads=heads, biases=biases)
+
+
+def cnn(
+    shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10, hidden: int = 100, *, biases: bool = True
+) -> nn.Sequential:
+    """Return a network of LeNet's size.
+
+    It has two convolutions of 5 × 5 (6 and 16 maps), each followed by ReLU and pooling, and
+    two linear layers.
+
+    Examples:
+        >>> sum(w.numel() for w in cnn().parameters())
+        82082
+    """
+    least = catalogue.LEAST_PIXELS["cnn"]
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise ValueError(f"model: a cnn takes images (channels, height, width) from {least} × {least} on, not {shape}")
+    channels, height, width = shape
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5, padding=2, bias=biases),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5, padding=2, bias=biases),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * (height // 4) * (width // 4), hidden, bias=biases),
+        nn.ReLU(),
+        nn.Linear(hidden, outputs, bias=biases),
+    )

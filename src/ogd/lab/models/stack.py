@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from ogd.checks import is_whole
 from ogd.lab.benchmarks.batch import Batch
 from ogd.lab.models.gradient import Gradient
-from ogd.lab.models.loss import loss_gradient
 from ogd.memory.blocks.pieces import Piece
 
 
@@ -77,3 +76,12 @@ def numbered(runs: int | Sequence[int]) -> tuple[int, ...]:
     if not numbers or not all(is_whole(run) for run in numbers):
         raise ValueError(f"runs: give how many, at least one, or the numbers of some runs, from 0; not {runs!r}")
     return numbers
+
+
+def loss_gradient(logits: Tensor, target: Tensor, head: Tensor | None) -> Tensor:
+    """Return the gradient of the softmax cross-entropy, averaged over a batch, with respect to the logits (R, B, C).
+
+    It is (softmax(z + head) − y) / B, where `head` is −∞ outside the task's classes.
+    """
+    z = logits if head is None else logits + head
+    return z.softmax(-1).sub_(target).div_(logits.shape[1])

@@ -13,8 +13,7 @@ from ogd.lab.benchmarks.batch import Batch
 from ogd.lab.methods.constraint import Constraint
 from ogd.lab.methods.finished import Finished
 from ogd.lab.methods.method import Method
-from ogd.lab.models.loss import loss_gradient
-from ogd.lab.models.stack import Stack
+from ogd.lab.models.stack import Stack, loss_gradient
 from ogd.lab.optimizers import Optimizer, optimizer_of
 from ogd.lab.progress import Reporter
 from ogd.lab.records.schedule import Schedule
