@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 from ogd.lab import benchmarks
 from ogd.lab.benchmarks import partition as partitions
 from ogd.lab.benchmarks import rules
-from ogd.lab.benchmarks.batch import draw
+from ogd.lab.benchmarks.batches import draw
 from ogd.lab.experiments import resolve, unit
 
 
@@ -157,7 +157,7 @@ def test_rules_need_no_torch_and_no_module_hides_a_benchmark():
     script = """
 import sys
 from ogd.lab import benchmarks
-from ogd.lab.benchmarks import angles, partition, rules
+from ogd.lab.benchmarks import partition, rules
 from ogd.lab.experiments import resolve, plan
 assert "torch" not in sys.modules
 from ogd.lab.benchmarks import datasets, permuting, rotating, splitting
@@ -197,8 +197,8 @@ MEASURE = """
 import resource, torch, ogd
 from ogd.lab.methods import Finished
 from ogd.lab.optimizers import SGD
+from ogd.lab.benchmarks.batches import chunks
 from ogd.seeds import draw
-from ogd.lab.training.batches import chunks
 from ogd.lab.training.evaluation import evaluate
 from ogd.lab.training.loop import take_step
 benchmark = ogd.lab.benchmarks.rotated(5)

@@ -7,11 +7,10 @@ import torch
 
 import naive_lab
 from ogd.lab import methods, training
-from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.benchmarks.batches import Batch, chunks
 from ogd.lab.experiments import resolve
 from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.progress import Silent
-from ogd.lab.training.batches import chunks
 from ogd.seeds import draw
 from reference import flat
 from small_lab import CASES, SCHEDULE, fit, make, stack, weights

@@ -4,7 +4,7 @@ from ogd.lab.bench import laboratory, library, peers, sizes
 from ogd.lab.bench.stopwatch import side_by_side
 from ogd.lab.progress import Display
 from ogd.lab.records.speed import Ratio
-from ogd.lab.training.threads import one_thread
+from ogd.lab.training.loop import one_thread
 
 ROUNDS = 9
 LOOP_ROUNDS, LOOP_TURNS = 11, 8  # of loops that differ by a few percent: the machine's speed drifts within seconds

@@ -9,11 +9,11 @@ from torch.nn import functional as F
 
 from ogd.lab.bench.stopwatch import Contestant
 from ogd.lab.benchmarks import Examples, Task
+from ogd.lab.benchmarks.batches import chunks
 from ogd.lab.methods import AGEM, DER, ER, EWC, OGD, Finished, Method
 from ogd.lab.methods import SGD as Plain
 from ogd.lab.models import PAPER, StackedMLP, mlp
 from ogd.lab.optimizers import SGD
-from ogd.lab.training.batches import chunks
 from ogd.lab.training.loop import take_step
 from ogd.seeds import draw
 

@@ -9,9 +9,8 @@ from torch import Tensor
 from ogd import seeds
 from ogd.checks import check_whole
 from ogd.lab import data
-from ogd.lab.benchmarks.images import images
 from ogd.lab.benchmarks.rules import TASKS
-from ogd.lab.benchmarks.task import Benchmark, Task
+from ogd.lab.benchmarks.task import Benchmark, Task, images
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ogd.lab import data
-from ogd.lab.benchmarks.angles import name, resolve_angles
-from ogd.lab.benchmarks.images import images
-from ogd.lab.benchmarks.task import Benchmark, Task
+from ogd.lab.benchmarks.rules import angle_name, resolve_angles
+from ogd.lab.benchmarks.task import Benchmark, Task, images
 
 
 def rotate(images: Tensor, degrees: float) -> Tensor:
@@ -54,5 +53,7 @@ def rotated(
     """
     angles = resolve_angles(tasks, angles)
     dataset = dataset or data.load()
-    made = [Task(name(angle), *images(dataset, scale, left_out, partial(rotate, degrees=angle))) for angle in angles]
+    made = [
+        Task(angle_name(angle), *images(dataset, scale, left_out, partial(rotate, degrees=angle))) for angle in angles
+    ]
     return Benchmark("rotated", tuple(made), max(dataset.classes) + 1)

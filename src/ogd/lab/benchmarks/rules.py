@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ogd.checks import check_whole
+from ogd.checks import check_whole, is_number
 from ogd.lab import catalogue
 from ogd.lab.data import Dataset
 from ogd.lab.records import Request
 
 TASKS = 5  # unless a user says how many
+STEP = 10.0  # degrees between two tasks of Rotated, as in the paper
 
 
 class Rules:
@@ -47,6 +48,48 @@ class PermutedRules(Rules):
 
     def first(self, request: Request) -> dict[str, Any]:
         return request.settings
+
+
+class RotatedRules(Rules):
+    """There is one angle per task."""
+
+    def resolve(self, tasks: int | None, dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
+        angles = resolve_angles(tasks, given.get("angles"))
+        further = {name: value for name, value in given.items() if name != "angles"}  # which may be below 0
+        return super().resolve(None, dataset, further) | {"tasks": len(angles), "angles": angles}
+
+    def names(self, request: Request) -> tuple[str, ...]:
+        return tuple(map(angle_name, request.angles or ()))
+
+    def first(self, request: Request) -> dict[str, Any]:
+        return {"angle": (request.angles or (None,))[0], **request.settings}
+
+
+def resolve_angles(tasks: int | None, angles: Sequence[float] | None) -> tuple[float, ...]:
+    """Return the angle of each task: 0, 10, 20, … unless given.
+
+    Examples:
+        >>> resolve_angles(3, None), resolve_angles(None, [0, 45])
+        ((0.0, 10.0, 20.0), (0.0, 45.0))
+    """
+    check_whole(1, optional=("tasks",), tasks=tasks)
+    if angles is None:
+        return tuple(STEP * t for t in range(tasks or TASKS))
+    if len(angles) == 0 or not all(map(is_number, angles)):
+        raise ValueError(f"angles: give at least one finite number of degrees, not {list(angles)}")
+    if tasks is not None and tasks != len(angles):
+        raise ValueError(f"angles: {len(angles)} angles do not make {tasks} tasks; leave out one of the two")
+    return tuple(float(angle) for angle in angles)
+
+
+def angle_name(angle: float) -> str:
+    """Write an angle as tables show it.
+
+    Examples:
+        >>> angle_name(45.0), angle_name(-22.5)
+        ('45°', '-22.5°')
+    """
+    return f"{angle:g}°"
 
 
 def check_left_out(left_out: Any, dataset: Dataset) -> None:

@@ -3,9 +3,8 @@
 import torch
 
 from ogd.lab import data
-from ogd.lab.benchmarks.images import images
 from ogd.lab.benchmarks.partition import name, resolve_partition
-from ogd.lab.benchmarks.task import Benchmark, Examples, Task
+from ogd.lab.benchmarks.task import Benchmark, Examples, Task, images
 from ogd.lab.records.request import Partition
 
 

@@ -1,13 +1,18 @@
-"""A benchmark is a sequence of tasks, and a task is made of tensors."""
+"""A benchmark is a sequence of tasks, and a task is made of tensors, for example of a data set's images."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+
+from ogd.checks import check_name
+from ogd.lab.benchmarks.rules import check_left_out
+from ogd.lab.catalogue.benchmarks import SCALES
+from ogd.lab.data import Dataset
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,3 +74,24 @@ def pixels(images: npt.NDArray[np.uint8]) -> Tensor:
 
 def labels(values: npt.NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(values.astype(np.int64))
+
+
+def images(
+    dataset: Dataset, scale: str, left_out: int, change: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Examples, Examples]:
+    """Return the examples to train and to test on, without the first `left_out` to train on.
+
+    With `scale="unit"` pixels are between 0 and 1; with `"standard"` the training pixels have mean 0 and standard
+    deviation 1. `change` comes before that, so that a rotation fills in black.
+    """
+    check_name("scale", scale, SCALES)
+    check_left_out(left_out, dataset)
+    train, test = pixels(dataset.train_images[left_out:]), pixels(dataset.test_images)
+    mean, std = (float(train.mean()), float(train.std())) if scale == "standard" else (0.0, 1.0)
+
+    def seen(x: Tensor) -> Tensor:
+        x = x if change is None else change(x)
+        return x if scale == "unit" else (x - mean) / std
+
+    y_train, y_test = labels(dataset.train_labels[left_out:]), labels(dataset.test_labels)
+    return Examples(seen(train), y_train), Examples(seen(test), y_test)

@@ -38,7 +38,7 @@ BENCHMARKS = {
             ),
             *IMAGES,
         ),
-        "ogd.lab.benchmarks.angles:RotatedRules",
+        "ogd.lab.benchmarks.rules:RotatedRules",
     ),
     "split": Benchmark(
         "Split",

@@ -1,6 +1,6 @@
 """How each method differs from SGD, one small file each, and all that it takes to write your own."""
 
-from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.catalogue import Look, Option
 from ogd.lab.catalogue import register_method as register
 from ogd.lab.methods.agem import AGEM

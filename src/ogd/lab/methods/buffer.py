@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ogd import seeds
-from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.methods.finished import Finished
 
 BLOCK = 1000  # steps whose batches are drawn at once

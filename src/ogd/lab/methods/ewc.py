@@ -12,7 +12,7 @@ import torch
 
 from ogd import seeds
 from ogd.lab import catalogue
-from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.catalogue.methods import EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS
 from ogd.lab.methods.finished import Finished
 from ogd.lab.methods.method import Method

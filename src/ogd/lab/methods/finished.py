@@ -6,7 +6,7 @@ import torch
 
 from ogd import seeds
 from ogd.lab.benchmarks import Task
-from ogd.lab.benchmarks.batch import Batch, examples
+from ogd.lab.benchmarks.batches import Batch, examples
 from ogd.lab.methods.choosing import chosen_rows
 from ogd.lab.models.stack import Stack
 from ogd.memory.inputs.merging import merged

@@ -13,7 +13,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from ogd.lab import catalogue
-from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.catalogue.methods import (
     CANDIDATES,
     CHOOSE,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ogd import seeds
 from ogd.checks import check_name, is_whole
 from ogd.lab import catalogue
-from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.models.initial import Heads, linear
 from ogd.lab.models.stack import Stack, numbered

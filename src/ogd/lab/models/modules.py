@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from ogd import memory, seeds
 from ogd.checks import check_name
 from ogd.lab import catalogue
-from ogd.lab.benchmarks.batch import Batch, in_order
+from ogd.lab.benchmarks.batches import Batch, in_order
 from ogd.lab.models.gradient import DenseGradient
 from ogd.lab.models.initial import Heads, draw_again
 from ogd.lab.models.stack import Stack, numbered

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ogd.checks import is_whole
-from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.models.gradient import Gradient
 from ogd.memory.blocks.pieces import Piece
 

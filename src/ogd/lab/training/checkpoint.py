@@ -7,6 +7,7 @@ the weights its tasks ended with, and calling `end_task` once more with each of 
 import os
 import time
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,26 @@ from ogd import tensor_files
 from ogd.checks import is_whole
 from ogd.json_files import brief, items, number, whole
 from ogd.lab.records.metrics import Array
-from ogd.lab.training.history import History
 from ogd.terminal import visible
 
 SCHEMA = 3
 PATIENCE = 5.0  # seconds between two checkpoints
+
+Weights = dict[str, Tensor]  # by the names of a stack's parameters
+
+
+@dataclass
+class History:
+    """Accuracies so far, the weights every finished task ended with, and those of the last whole epoch."""
+
+    finished: list[Weights] = field(default_factory=list)
+    weights: Weights = field(default_factory=dict)  # after `epoch` epochs of the present task; none at its start
+    optimizer: dict[str, Tensor] = field(default_factory=dict)  # its state then, or that it brings from the last task
+    epoch: int = 0
+    accuracy: list[Array] = field(default_factory=list)  # (R, tasks), a row of the matrix
+    curve_steps: list[int] = field(default_factory=list)
+    curve: list[Array] = field(default_factory=list)  # (R, tasks), a point
+    seconds: float = 0.0
 
 
 class Checkpoint:

@@ -1,7 +1,8 @@
 """The one loop: tasks in sequence, epochs, batches, and an accuracy matrix at the end."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ogd.lab.benchmarks import Benchmark
-from ogd.lab.benchmarks.batch import Batch
+from ogd.lab.benchmarks.batches import Batch, chunks
 from ogd.lab.methods.constraint import Constraint
 from ogd.lab.methods.finished import Finished
 from ogd.lab.methods.method import Method
@@ -17,12 +18,8 @@ from ogd.lab.models.stack import Stack, loss_gradient
 from ogd.lab.optimizers import Optimizer, optimizer_of
 from ogd.lab.progress import Reporter
 from ogd.lab.records.schedule import Schedule
-from ogd.lab.training.batches import chunks
-from ogd.lab.training.checkpoint import Checkpoint
-from ogd.lab.training.evaluation import evaluate
-from ogd.lab.training.history import History, Weights
-from ogd.lab.training.result import Result
-from ogd.lab.training.threads import one_thread
+from ogd.lab.training.checkpoint import Checkpoint, History, Weights
+from ogd.lab.training.evaluation import Result, evaluate
 from ogd.seeds import draw
 
 
@@ -69,6 +66,20 @@ class Training:
         return Finished(
             self.benchmark.tasks[t], self.model, t + 1, self.step, self.benchmark.outputs, self.schedule.seed
         )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one thread, so that a result does not depend on how many cores its machine has.
+
+    At batch 10 a second thread costs more than it brings; more cores are for more processes.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @one_thread()

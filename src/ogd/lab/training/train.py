@@ -12,10 +12,9 @@ from ogd.lab.models.modules import StackedModules
 from ogd.lab.models.stack import Stack
 from ogd.lab.progress import Display, Reporter, Silent
 from ogd.lab.records.schedule import Schedule
-from ogd.lab.training.checkpoint import Checkpoint
-from ogd.lab.training.history import History
+from ogd.lab.training.checkpoint import Checkpoint, History
+from ogd.lab.training.evaluation import Result
 from ogd.lab.training.loop import Training, run
-from ogd.lab.training.result import Result
 
 
 def train(
