@@ -167,7 +167,7 @@ class OGD(Naive):
         new = self.rows(module, examples)
         if self.directions == "sketch":
             self.B = new if self.B is None else torch.cat([self.B, new])
-            self.B = self.sketched(self.B, self.in_total or self.per_task * self.tasks)
+            self.B = self.sketch(self.B, self.in_total or self.per_task * self.tasks)
             self.S = gram_schmidt(self.B)
             return
         rest = torch.stack([self.update(g) for g in new])
@@ -189,7 +189,7 @@ class OGD(Naive):
         return (K @ torch.linalg.pinv(K + mu * torch.eye(len(K)), hermitian=True)).diagonal()
 
     @staticmethod
-    def sketched(B, k):
+    def sketch(B, k):
         """Frequent Directions: the squares of all singular values shrink alike, until k rows are left."""
         _, sigma, Vh = torch.linalg.svd(B, full_matrices=False)
         lost = sigma[k] if k < len(sigma) else 0

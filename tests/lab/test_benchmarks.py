@@ -195,7 +195,7 @@ def test_settings_of_another_benchmark_are_refused(tiny):
 
 MEASURE = """
 import resource, torch, ogd
-from ogd.lab.methods import Finished
+from ogd.lab.methods import FinishedTask
 from ogd.lab.optimizers import SGD
 from ogd.lab.benchmarks.batches import chunks
 from ogd.seeds import draw
@@ -212,7 +212,7 @@ print(peak())
 method = ogd.lab.methods.OGD()
 method.begin(model, 0)
 for number, task in enumerate(benchmark.tasks[:4], 1):
-    method.end_task(Finished(task, model, number, 0, 10, 0))
+    method.end_task(FinishedTask(task, model, number, 0, 10, 0))
 optimizer = SGD(model, 1e-3)
 constraint = method.constraint(optimizer)
 chunk = next(chunks(benchmark.tasks[4:], index[:, :160] % 60_000, none, 10, 10))
@@ -220,7 +220,7 @@ constraint.foresee(chunk.x)
 for batch in chunk.split(10):
     take_step(optimizer, method, constraint, batch, 0)
 constraint.settle()
-method.end_task(Finished(benchmark.tasks[4], model, 5, 0, 10, 0))
+method.end_task(FinishedTask(benchmark.tasks[4], model, 5, 0, 10, 0))
 evaluate(model, benchmark.tasks, 10)
 print(peak())
 """

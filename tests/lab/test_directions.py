@@ -6,7 +6,7 @@ import torch
 import naive_lab
 from ogd.lab import benchmarks, methods
 from ogd.lab.experiments import resolve
-from ogd.lab.methods.directions import leading, leverage, sketched, spectrum
+from ogd.lab.methods.directions import leading, leverage, sketch, spectrum
 from ogd.memory.blocks.stacking import written_out
 from ogd.memory.projection.store import Store
 from small_lab import fit, make, stack, weights
@@ -76,8 +76,8 @@ def test_a_sketch_loses_no_more_than_it_says(k):
         G = torch.cat([B, new])
         lam, V = spectrum(G @ G.mT, 0, torch.float64)
         lost += float(lam[k]) if k < len(lam) else 0.0
-        B = sketched(lam, V, k) @ G
-        torch.testing.assert_close(B.mT @ B, (S := naive_lab.OGD.sketched(G, k)).mT @ S, rtol=1e-8, atol=1e-8)
+        B = sketch(lam, V, k) @ G
+        torch.testing.assert_close(B.mT @ B, (S := naive_lab.OGD.sketch(G, k)).mT @ S, rtol=1e-8, atol=1e-8)
         assert len(B) == min(k, len(G))
     every = tasks.flatten(0, 1)
     difference = torch.linalg.eigvalsh(every.mT @ every - B.mT @ B)
@@ -195,7 +195,7 @@ def test_a_sketch_is_of_one_size_however_many_tasks(tiny):
         ({"directions": "best"}, "directions: there is no 'best'"),
         ({"candidates": 0}, "candidates: must be at least 1"),
         ({"directions": "pca", "projection": "implicit"}, "directions pca needs 'explicit'|directions: 'pca' needs"),
-        ({"directions": "leverage", "refresh": 5}, "refresh: takes the gradients of drawn examples anew"),
+        ({"directions": "leverage", "refresh": 5}, "refresh: renews the gradients of drawn examples"),
     ],
 )
 def test_what_does_not_go_together(tiny, options, message):

@@ -5,7 +5,7 @@ import torch
 
 from ogd.lab import methods, training
 from ogd.lab.experiments import resolve
-from ogd.lab.methods.gpm import extended
+from ogd.lab.methods.gpm import extend_basis
 from ogd.lab.progress import Silent
 from small_lab import SCHEDULE, fit, make, stack
 from test_methods import OPTIMIZERS
@@ -22,14 +22,14 @@ def test_a_basis_is_orthonormal_holds_enough_and_no_more(n, width, rank, thresho
     M = torch.empty(width, 0).double()
     for seed in range(3):
         A, before = examples(n, width, rank, seed), M
-        M = extended(M, A, threshold)
+        M = extend_basis(M, A, threshold)
         torch.testing.assert_close(M.T @ M, torch.eye(M.shape[1]).double())
         torch.testing.assert_close(M @ M.T @ before, before)
         enough = threshold * A.square().sum()
         assert (A @ M).square().sum() >= enough * (1 - 1e-12)
         if M.shape[1] > before.shape[1]:
             assert (A @ M[:, :-1]).square().sum() < enough
-    assert extended(M, torch.zeros(4, width).double(), threshold).equal(M)
+    assert extend_basis(M, torch.zeros(4, width).double(), threshold).equal(M)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "weights"])
@@ -52,5 +52,5 @@ def test_other_networks_are_refused(tiny):
         fit(make("rotated", tiny), methods.GPM(), kind="cnn")
     with pytest.raises(ValueError, match="it needs model mlp, not cnn"):
         resolve("rotated", "gpm", tiny, model="cnn")
-    with pytest.raises(ValueError, match="threshold: is a share"):
+    with pytest.raises(ValueError, match="threshold: must be at most 1"):
         resolve("rotated", "gpm", tiny, threshold=2.0)

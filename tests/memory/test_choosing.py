@@ -7,8 +7,7 @@ from torch import Generator, Tensor, nn
 from ogd import Memory
 from ogd.lab import benchmarks
 from ogd.lab.methods import DER
-from ogd.lab.methods.choosing import chosen_rows, herded
-from ogd.lab.methods.finished import Finished
+from ogd.lab.methods.finished_task import FinishedTask, choose_rows, herd
 from ogd.lab.models import StackedMLP
 from ogd.memory.inputs.uncertain import AMONG, FLOOR, entropies, uncertain_order
 
@@ -43,18 +42,18 @@ def test_herding_equals_a_slow_search() -> None:
     for _ in range(10):
         left = [i for i in range(40) if i not in rows]
         rows.append(min(left, key=lambda i: float((p[[*rows, i]].mean(0) - p.mean(0)).square().sum())))
-    assert herded(p, 10).tolist() == rows
+    assert herd(p, 10).tolist() == rows
 
 
 def test_balanced_rows_have_as_many_of_each_class() -> None:
     y = torch.arange(100) % 5
-    rows = chosen_rows("balanced", torch.zeros(100, 5), y, 20, Generator().manual_seed(0))
+    rows = choose_rows("balanced", torch.zeros(100, 5), y, 20, Generator().manual_seed(0))
     assert y[rows].bincount().tolist() == [4] * 5
     assert rows.tolist() != sorted(rows.tolist())
 
 
-def finished(model: StackedMLP, benchmark: benchmarks.Benchmark) -> Finished:
-    return Finished(benchmark.tasks[0], model, 1, 10, benchmark.outputs, seed=0)
+def finished(model: StackedMLP, benchmark: benchmarks.Benchmark) -> FinishedTask:
+    return FinishedTask(benchmark.tasks[0], model, 1, 10, benchmark.outputs, seed=0)
 
 
 @pytest.fixture

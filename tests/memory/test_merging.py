@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ogd import Memory
 from ogd.lab import benchmarks
 from ogd.lab.methods import DER, ER
-from ogd.lab.methods.finished import Finished
+from ogd.lab.methods.finished_task import FinishedTask
 from ogd.lab.models import StackedMLP
 from ogd.memory.inputs.merging import groups, in_proportion, k_means, means, merged
 
@@ -219,8 +219,8 @@ def benchmark() -> benchmarks.Benchmark:
     return benchmarks.from_datasets([((x, y), (x, y))] * 2)
 
 
-def finished(model: StackedMLP, benchmark: benchmarks.Benchmark) -> Finished:
-    return Finished(benchmark.tasks[0], model, 1, 10, benchmark.outputs, seed=0)
+def finished(model: StackedMLP, benchmark: benchmarks.Benchmark) -> FinishedTask:
+    return FinishedTask(benchmark.tasks[0], model, 1, 10, benchmark.outputs, seed=0)
 
 
 def test_a_run_of_the_laboratory_keeps_the_same_whoever_trains_beside_it(benchmark: benchmarks.Benchmark) -> None:

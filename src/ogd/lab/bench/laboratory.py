@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from ogd.lab.bench.stopwatch import Contestant
 from ogd.lab.benchmarks import Examples, Task
 from ogd.lab.benchmarks.batches import chunks
-from ogd.lab.methods import AGEM, DER, ER, EWC, OGD, Finished, Method
+from ogd.lab.methods import AGEM, DER, ER, EWC, OGD, FinishedTask, Method
 from ogd.lab.methods import SGD as Plain
 from ogd.lab.models import PAPER, StackedMLP, mlp
 from ogd.lab.optimizers import SGD
@@ -94,7 +94,7 @@ def lockstep(method: Method, task: Task, steps: int) -> Contestant:
     model = StackedMLP(runs=RUNS)
     method.begin(model, seed=0)
     for number in range(1, FINISHED + 1):
-        method.end_task(Finished(task, model, number, 0, PAPER[-1], 0))
+        method.end_task(FinishedTask(task, model, number, 0, PAPER[-1], 0))
     return stepping(model, method, task, steps)
 
 

@@ -1,7 +1,5 @@
 """What there is to choose from, by name. Nothing here imports torch: `ogd list` answers at once."""
 
-from typing import Any
-
 from ogd.lab.catalogue.benchmarks import BENCHMARKS
 from ogd.lab.catalogue.entry import Benchmark, Entry, Look, Method, Option, load
 from ogd.lab.catalogue.methods import METHODS
@@ -21,7 +19,6 @@ __all__ = [
     "Look",
     "Method",
     "Option",
-    "check_options",
     "load",
     "register_benchmark",
     "register_method",
@@ -45,10 +42,3 @@ DATASETS = {
     "mnist": "60,000 + 10,000 handwritten digits, 28 × 28, 10 classes; inside the package",
     "DIR": "any folder of IDX files, gzipped or not: --data DIR, or the environment variable OGD_DATA",
 }
-
-
-def check_options(method: str, **given: Any) -> None:
-    """Raise a ValueError that names the option of a method which cannot take its value."""
-    for option in METHODS[method].options:
-        if option.name in given:
-            option.check(given[option.name])

@@ -32,7 +32,7 @@ class Option(Generic[V]):
     grid: tuple[float, ...] = ()
     formerly: str = ""  # its name in the first records and on the first command line
     least: float | None = None  # of a number: 1 for a whole one and 0 for any other, unless said
-    most: int | None = None  # of a whole number
+    most: float | None = None  # of a number
     takes: type | None = None
     several: bool = False  # takes one value or more
     metavar: str = ""  # how its value is shown in --help
@@ -47,10 +47,15 @@ class Option(Generic[V]):
         return dict(self.tuned).get(benchmark, self.default)
 
     def value(self, given: Any, benchmark: str = "") -> Any:
-        """Return what was given, checked, or the default where it is None."""
+        """Check a value and convert it, or return the default for None."""
+        if given is not None:
+            self.check(given)
+        return self.convert(given, benchmark)
+
+    def convert(self, given: Any, benchmark: str = "") -> Any:
+        """Return a checked value as the kind the option has, or the default for None."""
         if given is None:
             return self.default_on(benchmark)
-        self.check(given)
         if self.several:
             return tuple(self.kind(item) for item in given)
         return self.kind(given)
@@ -70,14 +75,14 @@ class Option(Generic[V]):
             check_name(self.name, value, self.choices)
         elif self.kind is int:
             check_whole(1 if self.least is None else int(self.least), **{self.name: value})
-            if self.most is not None and value > self.most:
-                raise ValueError(f"{self.name}: must be at most {self.most:,}, not {value:,}")
         elif self.kind is float:
             least = self.least or 0
             if not is_number(value) or value < least:
                 raise ValueError(f"{self.name}: must be a number of at least {least:g}, not {value!r}")
         elif not isinstance(value, str) or not is_unicode(value):
             raise ValueError(f"{self.name}: must be text, not {value!r}")
+        if self.most is not None and value > self.most:
+            raise ValueError(f"{self.name}: must be at most {self.most:,}, not {value:,}")
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def like_sgd(options: Mapping[str, Value], finished: int) -> float:
     return 1.0
 
 
-def as_given(options: Mapping[str, Value], optimizer: str, model: str) -> Mapping[str, Value]:
+def no_rule(options: Mapping[str, Value], optimizer: str, model: str) -> Mapping[str, Value]:
     return {}
 
 
@@ -128,8 +133,20 @@ class Method(Entry):
     options: tuple[Option[Any], ...] = ()
     look: Look = Look("#757575")
     weight: Weight = like_sgd
-    rule: Rule = as_given
+    rule: Rule = no_rule
     bound: bool = False  # an upper bound, not a rival
+
+    def check(self, **given: Any) -> None:
+        """Raise a ValueError that names the option which cannot take its value."""
+        for option in self.options:
+            if option.name in given:
+                option.check(given[option.name])
+
+    def resolve(self, given: Mapping[str, Any], benchmark: str, optimizer: str, model: str) -> dict[str, Value]:
+        """Return all options of the method, checked, with defaults for those that are not given."""
+        self.check(**given)
+        resolved = {**given, **self.rule(given, optimizer, model)}
+        return {option.name: option.convert(resolved.get(option.name), benchmark) for option in self.options}
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ FISHER_EXAMPLES = Option("fisher_examples", 2000, "examples to take the Fisher i
 FISHER_LABELS = Option(
     "fisher_labels", "true", "its labels: the examples' own, or drawn by the model", ("true", "sampled")
 )
-THRESHOLD_INPUT = Option("threshold_input", 0.95, "share of the network's inputs that its first layer protects")
-THRESHOLD = Option("threshold", 0.99, "share of its inputs that every other layer protects")
+THRESHOLD_INPUT = Option("threshold_input", 0.95, "share of the network's inputs that its first layer protects", most=1)
+THRESHOLD = Option("threshold", 0.99, "share of its inputs that every other layer protects", most=1)
 THRESHOLD_GROWTH = Option("threshold_growth", 0.0, "how much both shares grow with every task")
 BASIS_EXAMPLES = Option("basis_examples", 300, "examples to take the layers' inputs from")
 
@@ -109,15 +109,7 @@ def _replay(more: float) -> Weight:
     return lambda options, finished: 1 + more / int(options["replay_every"]) if finished else 1.0
 
 
-def check_thresholds(given: Mapping[str, Value]) -> None:
-    """Raise a ValueError for a share above 1."""
-    for option in (THRESHOLD_INPUT, THRESHOLD):
-        if float(given.get(option.name, option.default)) > 1:
-            raise ValueError(f"{option.name}: is a share, at most 1, not {given[option.name]}")
-
-
 def _perceptron(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
-    check_thresholds(options)
     if model != "mlp":
         raise ValueError(f"method: gpm works on perceptrons only: it needs model mlp, not {model}")
     return {}
@@ -129,46 +121,45 @@ def _one_limit(options: Mapping[str, Value], optimizer: str, model: str) -> dict
     return {}
 
 
-def check_directions(given: Mapping[str, Value]) -> None:
-    """Raise a ValueError for options of OGD that do not go together."""
-    directions = given.get("directions", DIRECTIONS.default)
-    if directions != DIRECTIONS.default and given.get("refresh"):
-        raise ValueError(f"refresh: takes the gradients of drawn examples anew, not directions {directions!r}")
-    if directions == DIRECTIONS.default and "candidates" in given:
-        raise ValueError("candidates: are for directions 'leverage', 'pca' and 'sketch'")
+def choose_projection(
+    asked: Value | None, *, every: Value, refresh: Value, directions: Value, optimizer: str = "sgd", model: str = "mlp"
+) -> str:
+    """Return how OGD projects: implicitly wherever that is exact and nothing else was asked for.
 
-
-def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
-    """How OGD projects: implicitly wherever that is exact: the perceptron, SGD, every step, gradients stored once."""
-    _one_limit(options, optimizer, model)
-    check_directions(options)
-    asked = {
-        "every": options.get("every", EVERY.default),
-        "refresh": options.get("refresh", REFRESH.default),
-        "directions": options.get("directions", DIRECTIONS.default),
-        "optimizer": optimizer,
-        "model": model,
+    It is exact for the perceptron under SGD, at every step, with gradients that are stored once. Raise a ValueError
+    for settings that exclude one another.
+    """
+    if directions != DIRECTIONS.default and refresh:
+        raise ValueError(f"refresh: renews the gradients of drawn examples, not of directions {directions!r}")
+    exact: dict[str, tuple[Value, tuple[Value, ...]]] = {
+        "every": (every, (1,)),
+        "refresh": (refresh, (0,)),
+        "directions": (directions, ("drawn", "leverage")),
+        "optimizer": (optimizer, ("sgd",)),
+        "model": (model, ("mlp",)),
     }
-    needed: dict[str, tuple[Value, ...]] = {
-        "every": (1,),
-        "refresh": (0,),
-        "directions": ("drawn", "leverage"),
-        "optimizer": ("sgd",),
-        "model": ("mlp",),
-    }
-    others = [f"{name} {value}" for name, value in asked.items() if value not in needed[name]]
-    if others and options.get("projection") == "implicit":
+    others = [f"{name} {value}" for name, (value, allowed) in exact.items() if value not in allowed]
+    if others and asked == "implicit":
         raise ValueError(
             f"projection: 'implicit' is for model mlp, optimizer sgd and every 1; {others[0]} needs 'explicit'"
         )
-    return {"projection": "explicit"} if others else {}
+    return "explicit" if others or asked == "explicit" else "implicit"
+
+
+def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
+    _one_limit(options, optimizer, model)
+    if options.get("directions", DIRECTIONS.default) == DIRECTIONS.default and "candidates" in options:
+        raise ValueError("candidates: are for directions 'leverage', 'pca' and 'sketch'")
+    settings = {option.name: options.get(option.name, option.default) for option in (EVERY, REFRESH, DIRECTIONS)}
+    chosen = choose_projection(options.get("projection"), **settings, optimizer=optimizer, model=model)
+    return {"projection": chosen}
 
 
 METHODS = {
     "mtl": Method(
         "MTL",
         "every batch from all tasks seen so far; an upper bound, not a rival",
-        "ogd.lab.methods.mtl:MTL",
+        "ogd.lab.methods.baselines:MTL",
         (),
         Look(PURPLE, "s", (0, (1, 1))),
         _after_the_first(1.2),
@@ -230,7 +221,7 @@ METHODS = {
     "sgd": Method(
         "SGD",
         "one task after the other, nothing done against forgetting",
-        "ogd.lab.methods.sgd:SGD",
+        "ogd.lab.methods.baselines:SGD",
         (),
         Look(VERMILION, "v", (0, (3, 1.5))),
     ),

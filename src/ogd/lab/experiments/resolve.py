@@ -7,7 +7,6 @@ from typing import Any
 from ogd.checks import check_name, check_whole
 from ogd.lab import catalogue
 from ogd.lab.benchmarks.rules import rules_of
-from ogd.lab.catalogue.entry import Value
 from ogd.lab.data import Dataset
 from ogd.lab.records.request import HIDDEN, MOST_TASKS, Request
 from ogd.lab.records.schedule import Schedule
@@ -55,7 +54,7 @@ def resolve(
         benchmark=benchmark,
         method=method,
         hidden=resolve_hidden(model, hidden),
-        options=resolve_options(method, benchmark, optimizer, model, options),
+        options=catalogue.METHODS[method].resolve(options, benchmark, optimizer, model),
         data=dataset.name,
         data_sha256=dataset.sha256,
         init=init,
@@ -102,16 +101,6 @@ def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
     if model == "cnn" and len(hidden) != 1:
         raise ValueError(f"hidden: a cnn has one hidden linear layer, not {len(hidden)}")
     return tuple(hidden)
-
-
-def resolve_options(
-    method: str, benchmark: str, optimizer: str, model: str, given: Mapping[str, Value]
-) -> dict[str, Value]:
-    """Return all of a method's own options, with defaults for those that are not given."""
-    entry = catalogue.METHODS[method]
-    catalogue.check_options(method, **given)
-    given = {**given, **entry.rule(given, optimizer, model)}
-    return {option.name: option.value(given.get(option.name), benchmark) for option in entry.options}
 
 
 def _shared_out(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -12,7 +12,7 @@ import torch
 from ogd.lab import catalogue
 from ogd.lab.catalogue.methods import IN_TOTAL, PER_TASK, REFERENCE_BATCH
 from ogd.lab.methods.buffer import Buffer
-from ogd.lab.methods.finished import Finished
+from ogd.lab.methods.finished_task import FinishedTask
 from ogd.lab.methods.method import Method
 from ogd.lab.models.gradient import Gradient
 from ogd.lab.models.stack import Stack
@@ -34,13 +34,13 @@ class AGEM(Method):
         reference_batch: int = REFERENCE_BATCH.default,
         in_total: int = IN_TOTAL.default,
     ) -> None:
-        catalogue.check_options("agem", per_task=per_task, reference_batch=reference_batch, in_total=in_total)
+        catalogue.METHODS["agem"].check(per_task=per_task, reference_batch=reference_batch, in_total=in_total)
         self.per_task, self.reference_batch, self.in_total = per_task, reference_batch, in_total
 
     def begin(self, model: Stack, seed: int) -> None:
         self.buffer = Buffer(self.per_task, self.reference_batch, in_total=self.in_total)
 
-    def end_task(self, finished: Finished) -> None:
+    def end_task(self, finished: FinishedTask) -> None:
         self.buffer.add(finished)
 
     def transform(self, gradient: Gradient, model: Stack, step: int) -> Gradient:

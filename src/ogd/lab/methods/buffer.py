@@ -8,18 +8,18 @@ from torch import Tensor
 
 from ogd import seeds
 from ogd.lab.benchmarks.batches import Batch
-from ogd.lab.methods.finished import Finished
+from ogd.lab.methods.finished_task import FinishedTask
 
 BLOCK = 1000  # steps whose batches are drawn at once
 
 
 @dataclass(frozen=True)
-class Stored(Batch):
+class StoredBatch(Batch):
     """Stored examples with the logits `z` (R, B, C) that the model had for them at the end of their task."""
 
     z: Tensor | None = None
 
-    def each(self, change: Callable[[Tensor, str], Tensor]) -> "Stored":
+    def each(self, change: Callable[[Tensor, str], Tensor]) -> "StoredBatch":
         """Return the same with every tensor changed, given it and its name."""
         return replace(self, **{name: change(t, name) for name, t in vars(self).items() if t is not None})
 
@@ -48,7 +48,7 @@ class Buffer:
     ) -> None:
         self.per_task, self.in_total, self.batch, self.outputs = per_task, in_total, batch, outputs
         self.choose, self.merge = choose, merge
-        self.stored: Stored | None = None
+        self.stored: StoredBatch | None = None
         self.counts: list[int] = []  # examples of each task
         self.tasks, self.began, self.seed = 0, 0, 0
         self.runs: tuple[int, ...] = ()
@@ -58,13 +58,13 @@ class Buffer:
     def __bool__(self) -> bool:
         return self.stored is not None
 
-    def add(self, finished: Finished) -> None:
+    def add(self, finished: FinishedTask) -> None:
         """Store examples of a finished task, each with its own task's head, and the present logits where wanted."""
-        shares = shared_out(self.per_task, self.in_total, finished.number)
+        shares = task_budgets(self.per_task, self.in_total, finished.number)
         kept = finished.draw(shares[-1], self.choose, self.merge)
         head = torch.zeros(kept.target.shape[-1]) if kept.head is None else kept.head
         z = finished.model.passing(kept.x)[1] if self.outputs else None
-        new = Stored(kept.x, kept.target, head.expand_as(kept.target), z)
+        new = StoredBatch(kept.x, kept.target, head.expand_as(kept.target), z)
         if self.stored is None:
             self.stored, self.began = new, finished.step
         else:
@@ -76,7 +76,7 @@ class Buffer:
         self.tasks, self.seed, self.runs = finished.number, finished.seed, finished.model.runs
         self._block = -1  # what was drawn from a smaller buffer is out of date
 
-    def draw(self, step: int) -> Stored:
+    def draw(self, step: int) -> StoredBatch:
         """Return the batch of a step, counted since training began."""
         assert self.stored is not None
         block, at = divmod(step - self.began, BLOCK)
@@ -90,7 +90,7 @@ class Buffer:
         return self.stored.each(lambda t, _: t[rows, index])
 
 
-def shared_out(per_task: int, in_total: int, tasks: int) -> list[int]:
+def task_budgets(per_task: int, in_total: int, tasks: int) -> list[int]:
     """Return how much may be kept of each task: `per_task`, or an equal share of `in_total` where that is not 0."""
     return equal_shares(in_total, tasks) if in_total else [per_task] * tasks
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ogd.lab.catalogue.methods import ALPHA, CHOOSE, IN_TOTAL, MERGE, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
-from ogd.lab.methods.buffer import Stored
+from ogd.lab.methods.buffer import StoredBatch
 from ogd.lab.methods.er import ER
-from ogd.lab.methods.per_run import of_stack, per_run
+from ogd.lab.methods.method import per_run, stack_values
 from ogd.lab.models.stack import Stack
 
 
@@ -50,14 +50,14 @@ class DER(ER):
         return f"der (α = {', '.join(f'{a:g}' for a in self.alpha)})"
 
     def begin(self, model: Stack, seed: int) -> None:
-        self._alpha = of_stack(ALPHA, self.alpha, model)[:, None, None]
+        self._alpha = stack_values(ALPHA, self.alpha, model)[:, None, None]
         super().begin(model, seed)
 
-    def replayed(self, z: Tensor, batch: Stored) -> Tensor:
+    def replayed(self, z: Tensor, batch: StoredBatch) -> Tensor:
         return super().replayed(z, batch).add_(self._alpha * distance_gradient(z, batch))
 
 
-def distance_gradient(z: Tensor, batch: Stored) -> Tensor:
+def distance_gradient(z: Tensor, batch: StoredBatch) -> Tensor:
     """Return the gradient of mean_B (1/C) Σ_c (z_c − z*_c)² with respect to z: 2 (z − z*) / (B C) inside the head."""
     assert batch.z is not None
     assert batch.head is not None

@@ -50,11 +50,11 @@ def leading(lam: Tensor, V: Tensor, k: int) -> Tensor:
     return _weighed(torch.where(lam > 0, lam.rsqrt(), 0), V, k)
 
 
-def sketched(lam: Tensor, V: Tensor, k: int) -> Tensor:
+def sketch(lam: Tensor, V: Tensor, k: int) -> Tensor:
     """Return C (R, ≤ k, n): C G is the sketch of G's n rows.
 
     Examples:
-        >>> sketched(torch.tensor([4.0, 3.0, 1.0]), torch.eye(3), 1)
+        >>> sketch(torch.tensor([4.0, 3.0, 1.0]), torch.eye(3), 1)
         tensor([[0.5000, 0.0000, 0.0000]])
     """
     lost = lam[..., k : k + 1] if lam.shape[-1] > k else 0

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ogd.lab import catalogue
 from ogd.lab.catalogue.methods import CHOOSE, IN_TOTAL, MERGE, PER_TASK, REPLAY_BATCH, REPLAY_EVERY
-from ogd.lab.methods.buffer import Buffer, Stored
-from ogd.lab.methods.finished import Finished
+from ogd.lab.methods.buffer import Buffer, StoredBatch
+from ogd.lab.methods.finished_task import FinishedTask
 from ogd.lab.methods.method import Method
 from ogd.lab.models.gradient import Gradient
 from ogd.lab.models.stack import Stack, loss_gradient
@@ -40,7 +40,7 @@ class ER(Method):
         merge: int = MERGE.default,
     ) -> None:
         given = {"per_task": per_task, "replay_batch": replay_batch, "replay_every": replay_every}
-        catalogue.check_options("er", **given, in_total=in_total, choose=choose, merge=merge)
+        catalogue.METHODS["er"].check(**given, in_total=in_total, choose=choose, merge=merge)
         self.per_task, self.replay_batch = per_task, replay_batch
         self.replay_every, self.in_total, self.choose, self.merge = replay_every, in_total, choose, merge
 
@@ -50,7 +50,7 @@ class ER(Method):
             kept, drawn, in_total=self.in_total, outputs=self.outputs, choose=self.choose, merge=self.merge
         )
 
-    def end_task(self, finished: Finished) -> None:
+    def end_task(self, finished: FinishedTask) -> None:
         self.buffer.add(finished)
 
     def transform(self, gradient: Gradient, model: Stack, step: int) -> Gradient:
@@ -63,6 +63,6 @@ class ER(Method):
             delta *= self.replay_every
         return gradient.plus(model.backward(tape, delta))
 
-    def replayed(self, z: Tensor, batch: Stored) -> Tensor:
+    def replayed(self, z: Tensor, batch: StoredBatch) -> Tensor:
         """Return the gradient of the loss on B' with respect to its logits z (R, B', C)."""
         return loss_gradient(z, batch.target, batch.head)

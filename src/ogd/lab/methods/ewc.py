@@ -14,9 +14,8 @@ from ogd import seeds
 from ogd.lab import catalogue
 from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.catalogue.methods import EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS
-from ogd.lab.methods.finished import Finished
-from ogd.lab.methods.method import Method
-from ogd.lab.methods.per_run import of_stack, per_run
+from ogd.lab.methods.finished_task import FinishedTask
+from ogd.lab.methods.method import Method, per_run, stack_values
 from ogd.lab.models.stack import Stack, loss_gradient
 from ogd.lab.optimizers import Quadratic
 
@@ -39,7 +38,7 @@ class EWC(Method):
         fisher_examples: int = FISHER_EXAMPLES.default,
         fisher_labels: str = FISHER_LABELS.default,
     ) -> None:
-        catalogue.check_options("ewc", fisher_examples=fisher_examples, fisher_labels=fisher_labels)
+        catalogue.METHODS["ewc"].check(fisher_examples=fisher_examples, fisher_labels=fisher_labels)
         self.ewc_lambda = per_run(EWC_LAMBDA, ewc_lambda)
         self.fisher_examples, self.fisher_labels = fisher_examples, fisher_labels
 
@@ -47,14 +46,14 @@ class EWC(Method):
         return f"ewc (λ = {', '.join(f'{lam:g}' for lam in self.ewc_lambda)})"
 
     def begin(self, model: Stack, seed: int) -> None:
-        self._lambda = of_stack(EWC_LAMBDA, self.ewc_lambda, model)
+        self._lambda = stack_values(EWC_LAMBDA, self.ewc_lambda, model)
         self.quadratic: Quadratic | None = None
 
     def penalty(self) -> Quadratic | None:
         return self.quadratic
 
     @torch.no_grad()
-    def end_task(self, finished: Finished) -> None:
+    def end_task(self, finished: FinishedTask) -> None:
         weights = list(finished.model.params.values())
         batch = finished.draw(self.fisher_examples)
         F = fisher(finished.model, batch, self._labels(finished))
@@ -65,7 +64,7 @@ class EWC(Method):
             b = [old + new for old, new in zip(self.quadratic.b, b, strict=True)]
         self.quadratic = Quadratic(H, b)
 
-    def _labels(self, finished: Finished) -> list[torch.Generator] | None:
+    def _labels(self, finished: FinishedTask) -> list[torch.Generator] | None:
         if self.fisher_labels == "true":
             return None
         return [seeds.generator(finished.seed, r, f"fisher/{finished.number}") for r in finished.model.runs]

@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from ogd.lab import catalogue
-from ogd.lab.catalogue.methods import BASIS_EXAMPLES, THRESHOLD, THRESHOLD_GROWTH, THRESHOLD_INPUT, check_thresholds
-from ogd.lab.methods.constraint import Constraint
-from ogd.lab.methods.explicit import Explicit
-from ogd.lab.methods.finished import Finished
-from ogd.lab.methods.method import Method
+from ogd.lab.catalogue.methods import BASIS_EXAMPLES, THRESHOLD, THRESHOLD_GROWTH, THRESHOLD_INPUT
+from ogd.lab.methods.explicit_projection import ExplicitProjection
+from ogd.lab.methods.finished_task import FinishedTask
+from ogd.lab.methods.method import Constraint, Method
 from ogd.lab.models.gradient import DenseGradient, FactoredGradient, Gradient
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
@@ -54,8 +53,7 @@ class GPM(Method):
             "threshold_growth": threshold_growth,
             "basis_examples": basis_examples,
         }
-        catalogue.check_options("gpm", **given)
-        check_thresholds(given)
+        catalogue.METHODS["gpm"].check(**given)
         self.threshold_input, self.threshold, self.threshold_growth = threshold_input, threshold, threshold_growth
         self.basis_examples = basis_examples
 
@@ -66,7 +64,7 @@ class GPM(Method):
         self.stacked: list[Tensor] = []  # of every layer, (R, in, r), in the model's precision
 
     @torch.no_grad()
-    def end_task(self, finished: Finished) -> None:
+    def end_task(self, finished: FinishedTask) -> None:
         model = finished.model
         assert isinstance(model, StackedMLP)
         tape, _ = model.passing(finished.draw(self.basis_examples).x)
@@ -76,14 +74,16 @@ class GPM(Method):
         for i, a in enumerate(inputs):
             first = self.threshold if i else self.threshold_input
             threshold = min(first + self.threshold_growth * (finished.number - 1), 1.0)
-            self.bases[i] = [extended(M, A, threshold) for M, A in zip(self.bases[i], a, strict=True)]
+            self.bases[i] = [extend_basis(M, A, threshold) for M, A in zip(self.bases[i], a, strict=True)]
 
     def constraint(self, optimizer: Optimizer) -> Constraint:
         model = optimizer.model
         self.stacked = [_side_by_side(layer).to(model.dtype) for layer in self.bases] if optimizer.linear else []
         if optimizer.linear or not self.bases:
             return Constraint(model)
-        return Explicit(optimizer, Orthogonal(model, [_side_by_side(layer).to(model.dtype) for layer in self.bases]), 1)
+        return ExplicitProjection(
+            optimizer, Orthogonal(model, [_side_by_side(layer).to(model.dtype) for layer in self.bases]), 1
+        )
 
     @torch.no_grad()
     def transform(self, gradient: Gradient, model: Stack, step: int) -> Gradient:
@@ -117,7 +117,7 @@ class Orthogonal:
                 b.add_(inside[..., -1])
 
 
-def extended(M: Tensor, A: Tensor, threshold: float) -> Tensor:
+def extend_basis(M: Tensor, A: Tensor, threshold: float) -> Tensor:
     """Return M (in, r) with as many more columns as it takes that ‖A M‖² ≥ threshold · ‖A‖², A (n, in)."""
     rest = A - A @ M @ M.T
     total, left = A.square().sum(), rest.square().sum()

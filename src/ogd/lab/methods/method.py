@@ -1,13 +1,50 @@
 """The contract between the one loop and the methods: hooks that do nothing by default."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
 
 from ogd.lab.benchmarks import Task
-from ogd.lab.methods.constraint import Constraint
-from ogd.lab.methods.finished import Finished
+from ogd.lab.catalogue import Option
+from ogd.lab.methods.finished_task import FinishedTask
 from ogd.lab.models.gradient import Gradient
 from ogd.lab.models.stack import Stack
 from ogd.lab.optimizers import Optimizer, Quadratic
+
+
+class Network(Protocol):
+    """Computes a step: the stack itself, or a constraint in its place."""
+
+    def passing(self, x: Tensor) -> tuple[Any, Tensor]: ...
+
+    def backward(self, tape: Any, delta: Tensor) -> Gradient: ...
+
+
+class Constraint:
+    """Acts around the steps of one task. This one changes nothing; OGD's projections override it.
+
+    `network` computes the steps. The loop calls `foresee` with the inputs (R, steps · B, …) of the coming steps,
+    `after_step` after each, `settle` at the end of every epoch, and `settled` to evaluate the weights in between.
+    """
+
+    def __init__(self, model: Stack) -> None:
+        self.model = model
+        self.network: Network = model
+
+    def foresee(self, x: Tensor) -> None:
+        """Prepare for the inputs of the coming steps, which `network` receives in order."""
+
+    def after_step(self) -> None:
+        """Correct the weights after a step."""
+
+    def settle(self) -> None:
+        """Bring the weights up to date."""
+
+    def settled(self) -> Stack:
+        """Return a stack with weights that are up to date, without changing this one."""
+        return self.model
 
 
 class Method:
@@ -37,23 +74,38 @@ class Method:
         return self.name
 
     def begin(self, model: Stack, seed: int) -> None:
-        """Forget everything and start anew with this stack; draws of run r come from (seed, r, purpose)."""
+        """Forget everything and start again with this stack; run r draws from (seed, r, purpose)."""
 
     def examples(self, seen: Sequence[Task]) -> Sequence[Task]:
-        """Return the tasks whose training examples batches are drawn from; `seen` ends with the present one."""
+        """Return the tasks to draw training batches from; `seen` ends with the present one."""
         return seen[-1:]
 
     def transform(self, gradient: Gradient, model: Stack, step: int) -> Gradient:
-        """Return the gradient to use in place of the batch's; `step` counts since training began."""
+        """Return the gradient to use instead of the batch's; `step` counts since training began."""
         return gradient
 
     def penalty(self) -> Quadratic | None:
-        """Return what is added to the loss."""
+        """Return the quadratic to add to the loss, or None."""
         return None
 
     def constraint(self, optimizer: Optimizer) -> Constraint:
-        """Return what is done around the steps of the coming task, which `optimizer` takes."""
+        """Return the constraint for the coming task, whose steps `optimizer` takes."""
         return Constraint(optimizer.model)
 
-    def end_task(self, finished: Finished) -> None:
-        """Keep what the method keeps of a finished task."""
+    def end_task(self, finished: FinishedTask) -> None:
+        """Store what the method needs of a finished task."""
+
+
+def per_run(option: Option[float], given: float | Sequence[float]) -> tuple[float, ...]:
+    """Check the values of an option that takes one number, or one number per run of the stack."""
+    values = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+    for value in values:
+        option.check(value)
+    return tuple(map(float, values))
+
+
+def stack_values(option: Option[float], values: tuple[float, ...], model: Stack) -> Tensor:
+    """Return the values of such an option as a tensor for the runs of a stack, (1,) or (R,)."""
+    if len(values) not in (1, len(model.runs)):
+        raise ValueError(f"{option.name}: {len(values)} values do not fit {len(model.runs)} runs")
+    return torch.tensor(values, dtype=torch.float64).to(model.dtype)

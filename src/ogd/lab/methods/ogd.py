@@ -24,16 +24,14 @@ from ogd.lab.catalogue.methods import (
     PER_TASK,
     REFRESH,
     WRITTEN_OUT,
-    check_directions,
+    choose_projection,
 )
-from ogd.lab.methods.buffer import shared_out
-from ogd.lab.methods.constraint import Constraint
-from ogd.lab.methods.directions import leading, leverage, sketched, spectrum
-from ogd.lab.methods.explicit import Explicit
-from ogd.lab.methods.finished import Finished
-from ogd.lab.methods.implicit import Implicit
-from ogd.lab.methods.method import Method
-from ogd.lab.methods.renewed import Renewed
+from ogd.lab.methods.buffer import task_budgets
+from ogd.lab.methods.directions import leading, leverage, sketch, spectrum
+from ogd.lab.methods.explicit_projection import ExplicitProjection, RenewedProjection
+from ogd.lab.methods.finished_task import FinishedTask
+from ogd.lab.methods.implicit_projection import ImplicitProjection
+from ogd.lab.methods.method import Constraint, Method
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
 from ogd.lab.optimizers import SGD, Optimizer
@@ -76,18 +74,10 @@ class OGD(Method):
         directions: str = DIRECTIONS.default,
         candidates: int = CANDIDATES.default,
     ) -> None:
-        given = {"per_task": per_task, "outputs": outputs, "every": every, "in_total": in_total}
+        given = {"per_task": per_task, "outputs": outputs, "every": every, "choose": choose, "in_total": in_total}
         given |= {"refresh": refresh, "directions": directions, "candidates": candidates}
-        catalogue.check_options("ogd", **given, choose=choose)
-        check_directions({"directions": directions, "refresh": refresh})
-        if projection is not None:
-            catalogue.check_options("ogd", projection=projection)
-        if projection == "implicit" and every != 1:
-            raise ValueError(f"every: {every} needs projection 'explicit'; 'implicit' projects every step")
-        if projection == "implicit" and refresh:
-            raise ValueError(f"refresh: {refresh} needs projection 'explicit'")
-        if projection == "implicit" and directions in WRITTEN_OUT:
-            raise ValueError(f"directions: {directions!r} needs projection 'explicit'")
+        catalogue.METHODS["ogd"].check(**given, **({} if projection is None else {"projection": projection}))
+        choose_projection(projection, every=every, refresh=refresh, directions=directions)
         self.per_task, self.outputs, self.projection, self.every = per_task, outputs, projection, every
         self.choose, self.refresh, self.in_total = choose, refresh, in_total
         self.directions, self.candidates = directions, candidates
@@ -96,10 +86,10 @@ class OGD(Method):
         self.store = Store()
         self.kept: list[tuple[Batch, Classes]] = []
 
-    def end_task(self, finished: Finished) -> None:
+    def end_task(self, finished: FinishedTask) -> None:
         classes = finished.task.classes
         width = self._width(classes, finished.outputs)
-        shares = shared_out(self.per_task, self.in_total, finished.number)
+        shares = task_budgets(self.per_task, self.in_total, finished.number)
         if shares[-1] < width:
             which = "in_total" if self.in_total else "per_task"
             raise ValueError(f"{which}: {shares[-1]} gradients cannot hold all {width} logits of one example")
@@ -117,17 +107,17 @@ class OGD(Method):
     def constraint(self, optimizer: Optimizer) -> Constraint:
         model = optimizer.model
         if self.refresh and self.kept:
-            return Renewed(optimizer, lambda: self._renewed(model), self.every, self.refresh)
+            return RenewedProjection(optimizer, lambda: self._renewed(model), self.every, self.refresh)
         projector = projector_of(self.store, _weights(model))
         if projector is None:
             return Constraint(model)
         if self.projection == "explicit" or self.every > 1 or self.directions in WRITTEN_OUT:
-            return Explicit(optimizer, projector, self.every)
+            return ExplicitProjection(optimizer, projector, self.every)
         if isinstance(model, StackedMLP) and isinstance(optimizer, SGD):
-            return Implicit(optimizer, projector)
+            return ImplicitProjection(optimizer, projector)
         if self.projection == "implicit":
             raise ValueError("projection: 'implicit' needs a StackedMLP and the optimizer sgd; use 'explicit'")
-        return Explicit(optimizer, projector, self.every)
+        return ExplicitProjection(optimizer, projector, self.every)
 
     def _width(self, classes: Classes, outputs: int) -> int:
         """How many gradients an example has."""
@@ -139,7 +129,7 @@ class OGD(Method):
         pairs = zip(self.kept, shares, strict=False)
         self.kept = [(next(batch.split(n // self._width(of, outputs))), of) for (batch, of), n in pairs]
 
-    def _chosen(self, finished: Finished, share: int, width: int, in_all: int) -> Store:
+    def _chosen(self, finished: FinishedTask, share: int, width: int, in_all: int) -> Store:
         """The store with `share` directions of a task that are chosen or made from the gradients of its candidates."""
         model, classes = finished.model, finished.task.classes
         pool = finished.draw(max(self.candidates, share) // width, self.choose)
@@ -154,7 +144,7 @@ class OGD(Method):
         if self.directions == "pca":
             C = leading(lam, V, share)
             return _extended(self.store, written_out(new, C, model.dtype), C.shape[-2], model)
-        C = sketched(lam, V, in_all)
+        C = sketch(lam, V, in_all)
         return _extended(Store(), written_out(everything.pieces, C, model.dtype), C.shape[-2], model)
 
     def _grown(self, store: Store, model: Stack, batch: Batch, classes: Classes) -> Store:

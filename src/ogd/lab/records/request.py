@@ -106,7 +106,7 @@ def _check(value: dict[str, Any], options: dict[str, Value]) -> None:
         if value.get("model", Request.model) not in HIDDEN:
             raise Newer(f"the model {json_files.told(value['model'])}")
     with inside("request.options"):
-        catalogue.check_options(value["method"], **options)
+        catalogue.METHODS[value["method"]].check(**options)
 
 
 def _options(method: str, given: dict[str, Value]) -> dict[str, Value]:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from ogd.lab.benchmarks import Benchmark
 from ogd.lab.benchmarks.batches import Batch, chunks
-from ogd.lab.methods.constraint import Constraint
-from ogd.lab.methods.finished import Finished
-from ogd.lab.methods.method import Method
+from ogd.lab.methods.finished_task import FinishedTask
+from ogd.lab.methods.method import Constraint, Method
 from ogd.lab.models.stack import Stack, loss_gradient
 from ogd.lab.optimizers import Optimizer, optimizer_of
 from ogd.lab.progress import Reporter
@@ -61,9 +60,9 @@ class Training:
             w.copy_(weights[name])
         self.step += steps
 
-    def finished(self, t: int) -> Finished:
+    def finished(self, t: int) -> FinishedTask:
         """Return task t, just learned, as methods see it."""
-        return Finished(
+        return FinishedTask(
             self.benchmark.tasks[t], self.model, t + 1, self.step, self.benchmark.outputs, self.schedule.seed
         )
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.lab.methods.constraint import Constraint
+from ogd.lab.methods.method import Constraint
 from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
@@ -28,7 +28,7 @@ from ogd.memory.projection.projector import Projector
 from ogd.memory.projection.solve import Whitened
 
 
-class Implicit(Constraint):
+class ImplicitProjection(Constraint):
     """Stands in for the stack during one task; `settle` folds Gᵀα into its weights."""
 
     def __init__(self, optimizer: SGD, projector: Projector) -> None:
