@@ -7,7 +7,7 @@ import numpy as np
 
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS, quick
-from ogd.lab.experiments.answers import requests_of
+from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import Curve, RunRecord
 from ogd.lab.records.record import to_json
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from ogd import json_files
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS
-from ogd.lab.experiments.answers import requests_of
+from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import average_accuracy, find, speed
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ogd import json_files
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS
-from ogd.lab.experiments.answers import requests_of
+from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import find
 
 RESULTS = Path(__file__).parents[2] / "results"

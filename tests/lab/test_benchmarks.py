@@ -10,7 +10,8 @@ from ogd.lab import benchmarks
 from ogd.lab.benchmarks import partition as partitions
 from ogd.lab.benchmarks import rules
 from ogd.lab.benchmarks.batches import draw
-from ogd.lab.experiments import resolve, unit
+from ogd.lab.benchmarks.task import make_benchmark
+from ogd.lab.experiments import resolve
 
 
 @pytest.mark.parametrize("degrees", [10, -25, 40, 90, 180, 359.5])
@@ -50,12 +51,14 @@ def test_draw_permutes_by_index(tiny):
             assert x[r, i].equal(task.train.x[index[r, i]].flatten()[columns[r]].view(1, 6, 5))
 
 
-@pytest.mark.parametrize(("name", "settings"), [("permuted", {}), ("rotated", {"angles": (90, 0)}), ("split", {})])
+@pytest.mark.parametrize(
+    ("name", "settings"), [("permuted", {}), ("rotated", {"angles": (90, 0)}), ("split", {"batch_size": 5})]
+)
 def test_images_can_be_left_out_and_standardised(tiny, name, settings):
     request = resolve(name, "sgd", tiny, scale="standard", left_out=20, **settings)
     assert request.settings == {"scale": "standard", "left_out": 20}
     assert resolve(name, "sgd", tiny, scale="unit", left_out=0, **settings).settings == {}
-    made, plain = unit.benchmark_of(request, tiny), unit.benchmark_of(resolve(name, "sgd", tiny, **settings), tiny)
+    made, plain = make_benchmark(request, tiny), make_benchmark(resolve(name, "sgd", tiny, **settings), tiny)
     assert tuple(len(task.train) for task in made.tasks) == rules.rules_of(name).sizes(request, tiny)
     assert rules.rules_of(name).first(request) != rules.rules_of(name).first(resolve(name, "sgd", tiny, **settings))
     kept = torch.from_numpy(tiny.train_images[20:] / 255)
@@ -178,7 +181,7 @@ def test_rules_and_benchmarks_agree(tiny):
         ("split", {"tasks": 3, "heads": "single"}),
     ]:
         request = resolve(name, "sgd", tiny, **settings)
-        made = unit.benchmark_of(request, tiny)
+        made = make_benchmark(request, tiny)
         assert benchmarks.task_names(request) == tuple(task.name for task in made.tasks)
         sizes = rules.rules_of(name).sizes(request, tiny)
         assert sizes == tuple(len(task.train) for task in made.tasks)

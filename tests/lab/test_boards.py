@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ogd.lab.experiments import EXPERIMENTS, Reference, quick
-from ogd.lab.experiments.answers import answered, requests_of
 from ogd.lab.experiments.boards import BOARDS, BUFFERS
-from ogd.lab.experiments.reproduce import choose
+from ogd.lab.experiments.experiment import choose
+from ogd.lab.experiments.runs import find_runs, requests_of
 from ogd.lab.records import tuning
 from ogd.lab.reporting import compare
 from ogd.lab.reporting.formats import latex, table, tidy
@@ -53,7 +53,7 @@ def test_boards_run_where_they_are_named():
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
 def test_published_lines_stand_beside_ours_with_their_source(board, mnist):
-    comparison = compare(answered(board, mnist, lambda request, runs: ()))
+    comparison = compare(find_runs(board, mnist, lambda request, runs: ()))
     assert not comparison.published  # they judge nothing
     text = table(comparison).markdown()
     cells = {row["row"]: row for row in csv.DictReader(io.StringIO(tidy(comparison))) if not row["method"]}

@@ -91,7 +91,7 @@ def test_a_sketch_loses_no_more_than_it_says(k):
 def test_combinations_are_written_out_parameter_by_parameter(tiny, monkeypatch, kind):
     monkeypatch.setattr("ogd.memory.blocks.stacking.CHUNK", 200)
     model, x = stack(kind), make("rotated", tiny).tasks[0].train.x[:7]
-    batch = methods.finished.Batch(x.expand(2, *x.shape), torch.eye(10).repeat(2, 1, 1)[:, :7])
+    batch = methods.Batch(x.expand(2, *x.shape), torch.eye(10).repeat(2, 1, 1)[:, :7])
     pieces, rows = model.output_gradients(batch, "all", None)
     C = torch.randn(2, 3, rows, dtype=torch.float64)
     expected = {name: torch.zeros(2, 3, w[0].numel(), dtype=torch.float64) for name, w in model.params.items()}

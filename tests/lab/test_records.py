@@ -48,12 +48,13 @@ def test_the_key_tells_requests_apart(tiny):
             for name, value in [
                 ("tasks", 4), ("angles", [0, 10, 20, 30, 41]), ("hidden", [100]), ("epochs", 4),
                 ("batch_size", 9), ("lr", 1e-2), ("seed", 1), ("curve_every", 10), ("momentum", 0.5),
-                ("optimizer", "adam"), ("model", "cnn"), ("init", "he"),
+                ("optimizer", "adam"), ("init", "he"),
             ]
         ),
         resolve("split", "sgd", tiny),
         resolve("split", "sgd", tiny, heads="single"),
         resolve("split", "sgd", tiny, partition="random:1"),
+        replace(base, model="cnn"),
         replace(base, data_sha256="other"),
     ]  # fmt: skip
     assert len({base.key, *(request.key for request in changes)}) == len(changes) + 1

@@ -11,7 +11,7 @@ from ogd.lab.catalogue import Look, Option, register_benchmark, register_method
 from ogd.lab.catalogue.register import PALETTE, RESERVED
 from ogd.lab.cli.arguments import benchmark_settings, method_options
 from ogd.lab.cli.parser import parser
-from ogd.lab.experiments import plan, resolve, runner
+from ogd.lab.experiments import plan, resolve
 from ogd.lab.records import Request
 from ogd.lab.records.request import from_json
 
@@ -110,16 +110,16 @@ class Halves(ogd.lab.benchmarks.Rules):
 def test_rules_of_one_s_own(tiny, tmp_path):
     parts = Option("parts", None, "how many", takes=int)
     register_benchmark("halves", lambda tasks, dataset, parts: None, settings=[parts], rules=Halves)
-    request = resolve("halves", "sgd", tiny, parts=3)
+    request = resolve("halves", "sgd", tiny, parts=3, batch_size=7)
     assert (request.tasks, request.settings, request.angles) == (3, {"parts": 3}, None)
     assert request.benchmark_arguments == {"tasks": 3, "seed": 0, "parts": 3}
     assert ogd.lab.benchmarks.task_names(request) == ("1/2", "1/4", "1/8")
     (units,) = plan.plan([(request, 1)], tiny, tmp_path)[1:]
     assert units[0].sizes == (30, 15, 7)
     assert from_json(json.loads(json.dumps(asdict(request)))) == request
-    assert request.key != resolve("halves", "sgd", tiny, parts=2).key
+    assert request.key != resolve("halves", "sgd", tiny, parts=2, batch_size=7).key
     with pytest.raises(ValueError, match="batch_size: 10 is above the 7 training examples of the smallest task"):
-        runner.check([request], 1, tiny)
+        resolve("halves", "sgd", tiny, parts=3)
     with pytest.raises(ValueError, match="parts: 3 parts do not make 2 tasks"):
         resolve("halves", "sgd", tiny, tasks=2, parts=3)
 

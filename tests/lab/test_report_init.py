@@ -9,9 +9,10 @@ import pytest
 
 from made_records import keep, made
 from ogd.lab.catalogue import INITS
-from ogd.lab.experiments import EXPERIMENTS, Cell, quick, reproduce, runner
-from ogd.lab.experiments.answers import requests_of
+from ogd.lab.experiments import EXPERIMENTS, Cell, quick, runner
+from ogd.lab.experiments.experiment import choose
 from ogd.lab.experiments.paper import INIT
+from ogd.lab.experiments.runs import requests_of
 from ogd.lab.reporting import formats
 from ogd.lab.reporting.cells import Entry, Tally
 from ogd.lab.reporting.choices import CHOICES
@@ -53,7 +54,7 @@ def test_it_asks_for_every_published_row_with_every_kind_of_weights(mnist, tmp_p
     monkeypatch.setattr(
         runner, "run", lambda wanted, *_: asked.extend(wanted) or runner.Outcome([[]] * len(wanted), [])
     )
-    (found,), _ = reproduce.reproduce(reproduce.choose(["init"], quickly=False, runs=None), mnist, tmp_path)
+    (found,), _ = runner.reproduce(choose(["init"], quickly=False, runs=None), mnist, tmp_path)
     rows = [(e, row) for e in PAPER for row in e.rows if row.published]
     for init in INITS:
         wanted = {
@@ -63,7 +64,7 @@ def test_it_asks_for_every_published_row_with_every_kind_of_weights(mnist, tmp_p
         }
         assert {(request.key, runs) for request, runs in asked if request.init == init} == wanted
     assert found.share == 0
-    (fewer,) = reproduce.choose(["init"], quickly=True, runs=3)
+    (fewer,) = choose(["init"], quickly=True, runs=3)
     assert {version.runs for version in fewer.trained} == {3}
     assert {s["epochs"] for version in fewer.trained for row in version.rows for s in row.settings} == {1}
 

@@ -7,9 +7,9 @@ import pytest
 
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS, quick, register, resolve
-from ogd.lab.experiments.answers import Answer, Found
+from ogd.lab.experiments.experiment import choose
 from ogd.lab.experiments.paper import COMPARED, REPLAY
-from ogd.lab.experiments.reproduce import choose
+from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
 from ogd.lab.records import RunRecord
 from ogd.lab.records.speed import Ratio
 from ogd.lab.reporting import compare, overview, speeds, table
@@ -23,7 +23,9 @@ def record(request, run, final):
 def laid_out(experiment, found):
     """Lay out an experiment of one row whose settings have these runs."""
     requests = tuple(runs[0].request if runs else resolve("split", "sgd", load()) for runs in found)
-    return table(compare(Found(experiment, (Answer(experiment.rows[0], requests, tuple(map(tuple, found))),))))
+    return table(
+        compare(ExperimentRuns(experiment, (RowRuns(experiment.rows[0], requests, tuple(map(tuple, found))),)))
+    )
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)

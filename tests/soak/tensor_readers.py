@@ -22,7 +22,7 @@ from ogd.lab import benchmarks, data
 from ogd.lab.methods import OGD
 from ogd.lab.models import StackedMLP
 from ogd.lab.optimizers import optimizer_of
-from ogd.lab.records.schedule import Schedule
+from ogd.lab.records.request import Schedule
 from ogd.lab.training import Checkpoint, History, checkpoint, train
 from ogd.lab.training.loop import Diverged
 from ogd.memory import Memory

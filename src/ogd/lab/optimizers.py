@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ogd.lab.models.gradient import Gradient
 from ogd.lab.models.stack import Stack
-from ogd.lab.records.schedule import Schedule
+from ogd.lab.records.request import Schedule
 
 __all__ = ["SGD", "Adam", "Optimizer", "Quadratic", "optimizer_of"]
 

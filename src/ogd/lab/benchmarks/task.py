@@ -1,8 +1,11 @@
 """A benchmark is a sequence of tasks, and a task is made of tensors, for example of a data set's images."""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +13,11 @@ import torch
 from torch import Tensor
 
 from ogd.checks import check_name
+from ogd.lab import catalogue
 from ogd.lab.benchmarks.rules import check_left_out
 from ogd.lab.catalogue.benchmarks import SCALES
 from ogd.lab.data import Dataset
+from ogd.lab.records import Request
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +69,19 @@ class Benchmark:
     def __repr__(self) -> str:
         names = ", ".join(task.name for task in self.tasks)
         return f"Benchmark({self.name}: {names}; {self.inputs} inputs, {self.outputs} outputs)"
+
+
+def make_benchmark(request: Request, dataset: Dataset) -> Benchmark:
+    """Make the benchmark that a request names."""
+    return _benchmark(request.benchmark, dataset, tuple(request.benchmark_arguments.items()))
+
+
+@lru_cache(maxsize=1)  # neighbouring requests mostly share it, and one takes up to 1 GB
+def _benchmark(name: str, dataset: Dataset, said: tuple[tuple[str, Any], ...]) -> Benchmark:
+    make = catalogue.BENCHMARKS[name].load()
+    takes = inspect.signature(make).parameters
+    made: Benchmark = make(dataset=dataset, **{key: value for key, value in said if key in takes})
+    return made
 
 
 def pixels(images: npt.NDArray[np.uint8]) -> Tensor:

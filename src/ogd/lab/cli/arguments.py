@@ -8,8 +8,7 @@ from typing import Any
 from ogd.lab.benchmarks.rules import TASKS
 from ogd.lab.catalogue import BENCHMARKS, DEFAULT_INIT, DEFAULT_MODEL, INITS, METHODS, MODELS, Option
 from ogd.lab.data import SOURCES
-from ogd.lab.records.request import HIDDEN
-from ogd.lab.records.schedule import OPTIMIZERS, Schedule
+from ogd.lab.records.request import HIDDEN, OPTIMIZERS, Schedule
 
 METAVARS = {int: "N", float: "X", str: "TEXT"}
 Owners = dict[str, dict[str, Option[Any]]]  # an option's name → who takes it → the option

@@ -36,7 +36,6 @@ def run(options: Namespace) -> None:
         resolve(options.benchmark, method, dataset, **settings(options), **own)
         for method, own in own_options(options, methods).items()
     ]
-    runner.check(requests, options.runs, dataset)
     outcome = runner.run([(request, options.runs) for request in requests], dataset, options.out, backend)
     whole = [records for records in outcome.found if len(records) == options.runs]
     if options.tensorboard:
@@ -72,12 +71,13 @@ def own_options(options: Namespace, methods: Sequence[str]) -> dict[str, dict[st
 
 def reproduce(options: Namespace) -> None:
     from ogd.lab.data import load
-    from ogd.lab.experiments import reproduce as reproduction
+    from ogd.lab.experiments import runner
+    from ogd.lab.experiments.experiment import choose
     from ogd.lab.reporting import compare, table
 
     backend = backend_of(options)
-    chosen = reproduction.choose(options.names, quickly=options.quick, runs=options.runs)
-    done, failures = reproduction.reproduce(chosen, load("mnist"), options.out, seed=options.seed, backend=backend)
+    chosen = choose(options.names, quickly=options.quick, runs=options.runs)
+    done, failures = runner.reproduce(chosen, load("mnist"), options.out, seed=options.seed, backend=backend)
     if options.json:
         show_json([record for found in done for record in found.records()])
     else:
@@ -135,7 +135,8 @@ def verify(options: Namespace) -> None:
 
 def tune(options: Namespace) -> None:
     from ogd.lab.data import load, validation
-    from ogd.lab.experiments import runner
+    from ogd.lab.experiments.resolve import check_fit
+    from ogd.lab.experiments.runner import check_runs
     from ogd.lab.records import tuning
     from ogd.lab.reporting import scores
 
@@ -145,7 +146,8 @@ def tune(options: Namespace) -> None:
     held_out = validation(dataset)
     (own,) = own_options(options, [options.method]).values()
     request = resolve(options.benchmark, options.method, dataset, **settings(options), **own)
-    runner.check([request], options.runs, held_out)
+    check_runs(options.runs)
+    check_fit(request, held_out)
     check_writable([options.out])
     from ogd.lab.experiments.tune import tune
 

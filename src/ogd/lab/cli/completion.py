@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ogd.lab.catalogue import BENCHMARKS, INITS, METHODS, MODELS
 from ogd.lab.data import SOURCES
 from ogd.lab.experiments import EXPERIMENTS
-from ogd.lab.records.schedule import OPTIMIZERS
+from ogd.lab.records.request import OPTIMIZERS
 
 # what an argument without choices of its own may be; all others take numbers, texts or files
 NAMES: dict[str, Iterable[str]] = {

@@ -2,10 +2,9 @@
 
 from ogd.lab.experiments.beyond import BEYOND
 from ogd.lab.experiments.boards import BOARDS
-from ogd.lab.experiments.experiment import Cell, Drawing, Experiment, Reference, Row, quick
+from ogd.lab.experiments.experiment import EXPERIMENTS, Cell, Drawing, Experiment, Reference, Row, quick, register
 from ogd.lab.experiments.memories import MEMORIES
 from ogd.lab.experiments.paper import PAPER
-from ogd.lab.experiments.registry import EXPERIMENTS, register
 from ogd.lab.experiments.resolve import resolve
 
 for _experiment in (*PAPER, *BEYOND, *MEMORIES, *BOARDS):

@@ -1,22 +1,27 @@
-"""Units → their answers: sent out to workers, with one display for all of them."""
+"""Units → their records: trained by workers, with one display for all of them."""
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ogd.lab import catalogue
+from ogd.lab.benchmarks.task import make_benchmark
 from ogd.lab.data import Dataset, mapped
-from ogd.lab.experiments import unit as units
 from ogd.lab.experiments.backends import Backend, Stream
 from ogd.lab.experiments.plan import Unit
+from ogd.lab.models.build import stack_of
 from ogd.lab.plugins import load_plugin, loaded
-from ogd.lab.progress import Display
-from ogd.lab.records import RunRecord
+from ogd.lab.progress import Display, Reporter
+from ogd.lab.records import Curve, RunRecord
+from ogd.lab.records.record import environment
 from ogd.lab.temporary import own_folder
-from ogd.lab.training import History
+from ogd.lab.training import Checkpoint, History, Result, first_task, train
 
 BEAT = 0.5  # seconds between two signs of life of a process
 TRIES = 3  # how often workers may fail before we give up
@@ -102,10 +107,46 @@ def _carry_out(
         _load(plugins, unit)
         report, kept = Beacon(beacon), _kept(out, beacon)
         if unit.part == "first":
-            return unit, units.train_first(unit, dataset, report, kept)
-        return unit, list(units.train_unit(unit, dataset, report, kept, first))
+            return unit, _train_first(unit, dataset, report, kept)
+        return unit, list(_train_unit(unit, dataset, report, kept, first))
     except Exception as error:  # whatever it is, the other units go on
         return unit, _in_one_line(error)
+
+
+def _train_unit(
+    unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None, first: History | None = None
+) -> Iterator[RunRecord]:
+    """Train a unit's runs and yield their records, resuming from its checkpoint under `out` or after its first task."""
+    request = unit.request
+    benchmark = make_benchmark(request, dataset)
+    method = catalogue.METHODS[request.method].load()(**request.options)
+    model, schedule, checkpoint = stack_of(request, benchmark, unit.group), request.schedule, _checkpoint(unit, out)
+    result = train(benchmark, model, method, first=first, checkpoint=checkpoint, progress=report, **asdict(schedule))
+    for r, number in enumerate(unit.group):
+        yield RunRecord(
+            request=request,
+            run=number,
+            accuracy=result.accuracy[r].tolist(),
+            curve=_curve(result, r) if request.curve_every else None,
+            seconds=round(result.seconds, 2),
+            lockstep=len(unit.group),
+            environment=environment(),
+        )
+
+
+def _train_first(unit: Unit, dataset: Dataset, report: Reporter, out: Path | None = None) -> History:
+    """Train the first task of a unit's runs, for every unit that shares it."""
+    benchmark = make_benchmark(unit.request, dataset)
+    model = stack_of(unit.request, benchmark, unit.group)
+    return first_task(benchmark, model, unit.request.schedule, report, _checkpoint(unit, out))
+
+
+def _checkpoint(unit: Unit, out: Path | None) -> Checkpoint | None:
+    return Checkpoint(unit.checkpoint(out), unit.identity) if out is not None else None
+
+
+def _curve(result: Result, r: int) -> Curve:
+    return Curve(result.curve_steps, [[None if np.isnan(a) else a for a in row] for row in result.curve[r].tolist()])
 
 
 def _load(plugins: Sequence[str], unit: Unit) -> None:

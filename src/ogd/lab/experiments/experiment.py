@@ -1,19 +1,20 @@
 """An experiment as data: what to run, how its cells are read off the accuracy matrix, how it is drawn, what was
 published."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
-from ogd.checks import check_name, is_number
+from ogd.checks import check_name, check_whole, is_number
 from ogd.lab.catalogue import METHODS, Look
-from ogd.lab.records.schedule import Schedule
+from ogd.lab.records.request import Schedule
 
 Setting = dict[str, Any]  # keyword arguments of ogd.lab.experiments.resolve
 VALUES = ("final", "first", "average", "agreement")
 DRAWINGS = ("bars", "curves", "lines", "panels")
 YARDSTICK = "sgd_over_sgd"  # the `speed` of SGD's own row
+ALL = "all"  # on the command line: every experiment but those that must be named
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,38 @@ class Experiment:
             yield self
         for versions in self.parts:
             yield from versions
+
+
+EXPERIMENTS: dict[str, Experiment] = {}
+
+
+def register(experiment: Experiment) -> Experiment:
+    """Add an experiment to those that are run and reported by name, and return it.
+
+    Examples:
+        >>> register(EXPERIMENTS["rotated"])
+        Traceback (most recent call last):
+        ValueError: name: 'rotated' is taken; choose another
+    """
+    if experiment.name in (ALL, *EXPERIMENTS):
+        raise ValueError(f"name: {experiment.name!r} is taken; choose another")
+    EXPERIMENTS[experiment.name] = experiment
+    return experiment
+
+
+def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Experiment]:
+    """Return the experiments with these names, with another number of runs unless `runs` is None.
+
+    `all` means every experiment except leaderboards and those that run whole tables again.
+    """
+    for name in names:
+        check_name("names", name, [*EXPERIMENTS, ALL])
+    check_whole(1, optional=("runs",), runs=runs)
+    every = [name for name, experiment in EXPERIMENTS.items() if not (experiment.parts or experiment.named)]
+    wanted = dict.fromkeys([*names, *every] if ALL in names else names)
+    wanted.pop(ALL, None)
+    chosen = [quick(EXPERIMENTS[name]) if quickly else EXPERIMENTS[name] for name in wanted]
+    return [with_runs(experiment, runs) for experiment in chosen] if runs else chosen
 
 
 def varied(experiment: Experiment, **setting: Any) -> Experiment:

@@ -1,5 +1,10 @@
-"""What a user says → a request, with the paper's defaults; or an error that names the argument. Never imports torch."""
+"""Arguments → a request, with the paper's defaults, or an error that names the argument.
 
+This is where a request is checked: against the catalogue, the benchmark's rules and the data set. Whoever has a request
+can carry it out. Never imports torch.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -8,8 +13,9 @@ from ogd.checks import check_name, check_whole
 from ogd.lab import catalogue
 from ogd.lab.benchmarks.rules import rules_of
 from ogd.lab.data import Dataset
-from ogd.lab.records.request import HIDDEN, MOST_TASKS, Request
-from ogd.lab.records.schedule import Schedule
+from ogd.lab.records.request import HIDDEN, MOST_TASKS, Request, Schedule
+
+MOST_POINTS = 100_000  # numbers of a curve: one for each point and task
 
 
 def resolve(
@@ -32,9 +38,9 @@ def resolve(
     curve_every: int | None = Schedule.curve_every,
     **own: Any,
 ) -> Request:
-    """Return the request for what a user says, or raise a ValueError that names the argument which is wrong.
+    """Return the request for these arguments, or raise a ValueError that names the argument which is wrong.
 
-    `own` has the benchmark's own settings and the method's own options; None is the same as not given.
+    `own` holds the benchmark's own settings and the method's own options; None means not given.
 
     Examples:
         >>> from ogd.lab.data import load
@@ -63,12 +69,33 @@ def resolve(
         **_placed(benchmark, rules_of(benchmark).resolve(tasks, dataset, settings)),
         **{**asdict(schedule), "lr": float(lr), "momentum": float(momentum)},
     )
-    check_room(request, max(dataset.classes) + 1)
+    check_fit(request, dataset)
     return request
 
 
-def check_room(request: Request, classes: int) -> None:
-    """Raise a ValueError if a method may keep less than it must: an example per task, or all logits of one example."""
+def check_fit(request: Request, dataset: Dataset) -> None:
+    """Raise a ValueError for a request that could not be carried out with a data set's images and classes."""
+    _check_memory(request, max(dataset.classes) + 1)
+    pixels, least = dataset.train_images.shape[-2:], catalogue.LEAST_PIXELS[request.model]
+    if min(pixels) < least:
+        found = " × ".join(map(str, pixels))
+        raise ValueError(f"model: a {request.model} takes images from {least} × {least} pixels on, not {found}")
+    sizes = rules_of(request.benchmark).sizes(request, dataset)
+    if request.batch_size > min(sizes):
+        raise ValueError(
+            f"batch_size: {request.batch_size} is above the {min(sizes):,} training examples of the smallest task"
+        )
+    steps = request.schedule.steps(*sizes)
+    if request.curve_every is not None and steps // request.curve_every * request.tasks > MOST_POINTS:
+        least = math.ceil(steps * request.tasks / MOST_POINTS)
+        raise ValueError(
+            f"curve_every: must be at least {least:,} for {steps:,} steps and {request.tasks} tasks, not "
+            f"{request.curve_every:,}: a curve has at most {MOST_POINTS:,} numbers"
+        )
+
+
+def _check_memory(request: Request, classes: int) -> None:
+    """Raise a ValueError if a method may not store an example per task, or all logits of one example."""
     in_total, per_task = (int(request.options.get(name, 0)) for name in ("in_total", "per_task"))
     if request.partition is not None and request.heads == "multi":
         classes = max(map(len, request.partition))

@@ -1,6 +1,5 @@
 """Requests → records: trains what is not recorded yet, many runs at once, on as many cores as there are."""
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,17 +10,17 @@ from pathlib import Path
 
 from ogd import files
 from ogd.checks import check_whole
-from ogd.lab import catalogue, records, temporary
-from ogd.lab.benchmarks.rules import rules_of
+from ogd.lab import records, temporary
 from ogd.lab.data import Dataset
 from ogd.lab.experiments import plan
 from ogd.lab.experiments.backends import Backend
+from ogd.lab.experiments.experiment import Experiment
 from ogd.lab.experiments.plan import Unit
+from ogd.lab.experiments.runs import ExperimentRuns, find_runs, requests_of
 from ogd.lab.records import Request, RunRecord
 
 MOST = 100_000  # runs
 _READING = ContextVar("reading", default=False)
-MOST_POINTS = 100_000  # numbers of a curve: one for each point and task
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, back
     """
     most: dict[str, tuple[Request, int]] = {}
     for request, n in wanted:
+        check_runs(n)
         most[request.key] = (request, max(n, most.get(request.key, (request, 0))[1]))
     files.sweep(out)
     temporary.sweep()
@@ -53,6 +53,20 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, back
     return Outcome(
         [[done[r] for r in range(n) if r in done] for done, (_, n) in zip(found, wanted, strict=True)], failures
     )
+
+
+def reproduce(
+    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, backend: Backend | None = None
+) -> tuple[list[ExperimentRuns], list[str]]:
+    """Train what is not recorded yet; return the runs of each experiment, and a line for each unit that failed."""
+    wanted = []
+    for trained in (trained for experiment in experiments for trained in experiment.trained):
+        requests = [request for row in trained.rows for request in requests_of(row, dataset, seed)]
+        wanted += [(request, trained.runs) for request in requests]
+    outcome = run(wanted, dataset, out, backend)
+    done = {(request.key, runs): found for (request, runs), found in zip(wanted, outcome.found, strict=True)}
+    answers = [find_runs(one, dataset, lambda request, runs: done[request.key, runs], seed) for one in experiments]
+    return answers, outcome.failures
 
 
 @contextmanager
@@ -107,27 +121,8 @@ def _runs(checkpoint: Path) -> tuple[int, ...]:
     return tuple(map(int, named[1].split("-"))) if named else ()
 
 
-def check(requests: Sequence[Request], runs: int, dataset: Dataset) -> None:
-    """Raise a ValueError for whatever could not be carried out, before any work is done."""
+def check_runs(runs: int) -> None:
+    """Raise a ValueError unless this many runs can be trained."""
     check_whole(1, runs=runs)
     if runs > MOST:
         raise ValueError(f"runs: must be at most {MOST:,}, not {runs:,}")
-    pixels = dataset.train_images.shape[-2:]
-    for request in requests:
-        least = catalogue.LEAST_PIXELS[request.model]
-        if min(pixels) < least:
-            found = " × ".join(map(str, pixels))
-            raise ValueError(f"model: a {request.model} takes images from {least} × {least} pixels on, not {found}")
-        sizes = rules_of(request.benchmark).sizes(request, dataset)
-        smallest = min(sizes)
-        if request.batch_size > smallest:
-            raise ValueError(
-                f"batch_size: {request.batch_size} is above the {smallest:,} training examples of the smallest task"
-            )
-        steps = request.epochs * sum(math.ceil(size / request.batch_size) for size in sizes)
-        if request.curve_every is not None and steps // request.curve_every * request.tasks > MOST_POINTS:
-            least = math.ceil(steps * request.tasks / MOST_POINTS)
-            raise ValueError(
-                f"curve_every: must be at least {least:,} for {steps:,} steps and {request.tasks} tasks, not "
-                f"{request.curve_every:,}: a curve has at most {MOST_POINTS:,} numbers"
-            )

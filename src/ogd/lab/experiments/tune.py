@@ -7,9 +7,9 @@ from pathlib import Path
 
 from ogd import files
 from ogd.lab import catalogue
-from ogd.lab.benchmarks import Benchmark
+from ogd.lab.benchmarks.task import Benchmark, make_benchmark
 from ogd.lab.data import Dataset
-from ogd.lab.experiments.unit import benchmark_of, schedule_of, stack_of
+from ogd.lab.models.build import stack_of
 from ogd.lab.progress import Display
 from ogd.lab.records import Request, tuning
 from ogd.lab.records.record import versions
@@ -32,7 +32,7 @@ def tune(request: Request, option: str, grid: Sequence[float], runs: int, held_o
         run = len(scores)
         kept = _checkpoints(empty, run, out)
         with Display(f"tune {request.method} on {request.benchmark}, run {run + 1}/{runs}") as display:
-            row = _score(benchmark_of(request, held_out), empty, run, kept, display)
+            row = _score(make_benchmark(request, held_out), empty, run, kept, display)
         meanwhile = _recorded(empty, out)  # by another process in this folder
         scores = meanwhile if len(meanwhile) > run else [*scores, row]
         tuning.write(Tuning(request, empty.grid, scores, option), out)
@@ -59,7 +59,7 @@ def _score(
     benchmark: Benchmark, asked: Tuning, run: int, kept: Sequence[Checkpoint], display: Display
 ) -> list[float | None]:
     """Train one run with every value; None for a value with which its weights diverge."""
-    request, grid, schedule = asked.request, asked.grid, schedule_of(asked.request)
+    request, grid, schedule = asked.request, asked.grid, asked.request.schedule
     alone = stack_of(request, benchmark, [run])
     first = _repeated(first_task(benchmark, alone, schedule, display, kept[0]), len(grid))
     model = stack_of(request, benchmark, [run] * len(grid))

@@ -11,6 +11,7 @@ from ogd.lab.benchmarks import Benchmark
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.modules import StackedModules
 from ogd.lab.models.stack import Stack
+from ogd.lab.records import Request
 
 
 def build(
@@ -40,6 +41,12 @@ def build(
         return StackedModules.made(make, runs=runs, seed=seed, init=init, heads=heads)
     sizes = (math.prod(benchmark.shape), *hidden, benchmark.outputs)
     return StackedMLP(sizes, runs=runs, seed=seed, init=init, heads=heads, biases=biases)
+
+
+def stack_of(request: Request, benchmark: Benchmark, runs: Sequence[int]) -> Stack:
+    """Make the stack that a request names, for some of its runs."""
+    said = {name: getattr(request, name) for name in ("hidden", "seed", "init", "biases")}
+    return build(request.model, benchmark, runs=runs, **said)
 
 
 def cnn(

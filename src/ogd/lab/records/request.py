@@ -2,19 +2,60 @@
 
 import hashlib
 import json
+import math
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from ogd import json_files
-from ogd.checks import check_whole
+from ogd.checks import check_name, check_whole, is_number
 from ogd.lab import catalogue
 from ogd.lab.catalogue.entry import Value
-from ogd.lab.records.schedule import Schedule
 from ogd.lab.records.schema import Newer, check_fields, check_known, inside
 
 Partition = tuple[tuple[int, ...], ...]
 MOST_TASKS = 300  # a record has a number for every pair of tasks
+OPTIMIZERS = ("sgd", "adam")
 HIDDEN = {"mlp": (100, 100), "cnn": (100,)}  # units of the hidden linear layers, by model
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long, how fast and in which order to train. Checked on creation.
+
+    These defaults are the paper's, and the only ones: everything else refers to them.
+    """
+
+    epochs: int = 5
+    batch_size: int = 10
+    lr: float = 1e-3
+    optimizer: str = "sgd"
+    momentum: float = 0.0  # of sgd
+    keep_optimizer: bool = False  # adam: keep its moments from one task to the next
+    seed: int = 0
+    curve_every: int | None = None  # steps between two points of the training curves
+
+    def __post_init__(self) -> None:
+        check_whole(1, epochs=self.epochs, batch_size=self.batch_size)
+        check_whole(1, optional=("curve_every",), curve_every=self.curve_every)
+        check_whole(0, seed=self.seed)
+        check_name("optimizer", self.optimizer, OPTIMIZERS)
+        if not is_number(self.lr) or self.lr <= 0:
+            raise ValueError(f"lr: must be a positive number, not {self.lr!r}")
+        if not is_number(self.momentum) or not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum: must be a number of at least 0 and below 1, not {self.momentum!r}")
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError(f"momentum: is for optimizer 'sgd', not {self.optimizer!r}")
+        if not isinstance(self.keep_optimizer, bool):
+            raise ValueError(f"keep_optimizer: must be True or False, not {self.keep_optimizer!r}")
+        if self.keep_optimizer and self.optimizer != "adam":
+            raise ValueError(f"keep_optimizer: is for optimizer 'adam', not {self.optimizer!r}")
+
+    def steps(self, *examples: int) -> int:
+        """Return the number of steps for tasks with these numbers of training examples."""
+        return self.epochs * sum(self.steps_per_epoch(n) for n in examples)
+
+    def steps_per_epoch(self, examples: int) -> int:
+        return math.ceil(examples / self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -54,6 +95,11 @@ class Request:
             if not option.later or value != option.default:
                 options[option.formerly or option.name] = value
         return digest({**said, "options": options})
+
+    @property
+    def schedule(self) -> Schedule:
+        """The part of the request that says how to train."""
+        return Schedule(**{one.name: getattr(self, one.name) for one in fields(Schedule)})
 
     @property
     def benchmark_arguments(self) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 from ogd.lab.data import Dataset, load
 from ogd.lab.experiments import EXPERIMENTS, Experiment, quick
-from ogd.lab.experiments.answers import Found, answered
+from ogd.lab.experiments.runs import ExperimentRuns, find_runs
 from ogd.lab.records import Request, RunRecord, find
 from ogd.lab.records.folder import places
 
 
-def collect(folder: Path) -> list[Found]:
+def collect(folder: Path) -> list[ExperimentRuns]:
     """Return every experiment with the records of seed 0 that `folder` holds of it.
 
     The profile is the paper's scale, unless less than half of its settings are there and the quick profile has
@@ -29,13 +29,13 @@ def collect(folder: Path) -> list[Found]:
     return found_in(folder)
 
 
-def found_in(folder: Path) -> list[Found]:
+def found_in(folder: Path) -> list[ExperimentRuns]:
     """Return the same, also where there is nothing."""
     dataset = load("mnist")
     return [_chosen(experiment, dataset, folder) for experiment in EXPERIMENTS.values()]
 
 
-def _chosen(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
+def _chosen(experiment: Experiment, dataset: Dataset, folder: Path) -> ExperimentRuns:
     full = _found(experiment, dataset, folder)
     if full.share >= 0.5:
         return full
@@ -43,9 +43,9 @@ def _chosen(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
     return fast if fast.share else full
 
 
-def _found(experiment: Experiment, dataset: Dataset, folder: Path) -> Found:
+def _found(experiment: Experiment, dataset: Dataset, folder: Path) -> ExperimentRuns:
     def runs_of(request: Request, runs: int) -> list[RunRecord]:
         there = find(folder, request)
         return [there[r] for r in range(runs) if r in there]
 
-    return answered(experiment, dataset, runs_of)
+    return find_runs(experiment, dataset, runs_of)

@@ -7,8 +7,8 @@ from statistics import fmean
 
 from ogd.lab.benchmarks.rules import task_names
 from ogd.lab.catalogue import METHODS
-from ogd.lab.experiments.answers import Answer, Found
 from ogd.lab.experiments.experiment import YARDSTICK, Cell, Experiment, Row
+from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
 from ogd.lab.records import average_accuracy, final_accuracy
 from ogd.lab.reporting.cells import Entry, Line, Tally
 from ogd.lab.reporting.judge import FORMULA
@@ -26,7 +26,7 @@ MEANINGS = {
 class Comparison:
     """An experiment as a table: ours beside the paper's."""
 
-    found: Found
+    found: ExperimentRuns
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
     aside: str = ""  # heading of the last column, where there is one
@@ -89,7 +89,7 @@ class Comparison:
         return tuple(text for line in lines if (text := _missing(line, self.columns)))
 
 
-def compare(found: Found) -> Comparison:
+def compare(found: ExperimentRuns) -> Comparison:
     """Lay out what was found, with the average of the tasks for a last column where the columns are tasks."""
     experiment = found.experiment
     if experiment.parts:
@@ -129,7 +129,7 @@ def _line(row: Row, entries: tuple[Entry, ...], alone: bool) -> Line:
     return Line(row.label, entries, method=row.method, look=look, subject=row.subject, alone=alone)
 
 
-def _agreement(found: Found) -> tuple[Line, ...]:
+def _agreement(found: ExperimentRuns) -> tuple[Line, ...]:
     """Return a line per table, a tally per version, and a last line over all tables."""
     lines = []
     for versions in found.parts:
@@ -140,7 +140,7 @@ def _agreement(found: Found) -> tuple[Line, ...]:
     return (*lines, Line("All tables", tallies=tuple(totals)))
 
 
-def _columns(experiment: Experiment, answer: Answer) -> list[tuple[float, ...]]:
+def _columns(experiment: Experiment, answer: RowRuns) -> list[tuple[float, ...]]:
     """Return the percentages of the runs found, for each column."""
     if experiment.value == "final":
         if not answer.runs[0]:

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from ogd.lab.experiments.answers import Answer, Found
+from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
 from ogd.lab.reporting import traces
 from ogd.lab.reporting.style import PART, canvas, settle, styled
 from ogd.lab.reporting.tables import Array, matrices
@@ -15,7 +15,7 @@ from ogd.lab.reporting.tables import Array, matrices
 ACROSS = 3
 
 
-def draw(found: Found) -> Figure:
+def draw(found: ExperimentRuns) -> Figure:
     """Return one panel per row; tasks that were not trained yet stand muted and without a colour."""
     there = [answer for answer in found.answers if answer.runs[0]]
     down = math.ceil(len(there) / ACROSS)
@@ -36,11 +36,11 @@ def draw(found: Found) -> Figure:
         return settle(figure)
 
 
-def lowest(found: Found) -> float:
+def lowest(found: ExperimentRuns) -> float:
     """Return where the colours begin, the same for all rows."""
     return min(traces.floor(_matrix(answer)) for answer in found.answers if answer.runs[0])
 
 
-def _matrix(answer: Answer) -> Array:
+def _matrix(answer: RowRuns) -> Array:
     """Return the mean over runs in percent, (tasks, tasks): without the initial weights' row."""
     return 100 * np.asarray(matrices(answer.runs[0]).mean(0)[1:])

@@ -8,11 +8,10 @@ from ogd.lab.benchmarks.rules import task_names
 from ogd.lab.catalogue import METHODS
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS, quick
-from ogd.lab.experiments.answers import requests_of
+from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import Request, find
 from ogd.lab.records.folder import places, requests_at
-from ogd.lab.records.request import HIDDEN
-from ogd.lab.records.schedule import Schedule
+from ogd.lab.records.request import HIDDEN, Schedule
 
 INTRODUCTION = """# Records
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ogd.lab.catalogue import METHODS, Method
-from ogd.lab.experiments.answers import Found
+from ogd.lab.experiments.runs import ExperimentRuns
 from ogd.lab.records import Request, RunRecord, average_accuracy, final_accuracy, find, forgetting
 from ogd.lab.records.folder import places, requests_at
 from ogd.lab.reporting.index import tasks_of, unusual
@@ -62,7 +62,7 @@ class Others:
     unreadable: tuple[str, ...] = ()
 
 
-def others(folder: Path, found: Iterable[Found]) -> Others:
+def others(folder: Path, found: Iterable[ExperimentRuns]) -> Others:
     """Return what no table or figure shows of which at least half was run.
 
     The settings are in the order of their benchmarks, and of one benchmark the best average comes first.

@@ -1,6 +1,6 @@
 """The one loop → an accuracy matrix and curves."""
 
-from ogd.lab.records.schedule import Schedule
+from ogd.lab.records.request import Schedule
 from ogd.lab.training.checkpoint import Checkpoint, History
 from ogd.lab.training.evaluation import Result
 from ogd.lab.training.loop import Diverged

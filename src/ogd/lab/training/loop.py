@@ -16,7 +16,7 @@ from ogd.lab.methods.method import Constraint, Method
 from ogd.lab.models.stack import Stack, loss_gradient
 from ogd.lab.optimizers import Optimizer, optimizer_of
 from ogd.lab.progress import Reporter
-from ogd.lab.records.schedule import Schedule
+from ogd.lab.records.request import Schedule
 from ogd.lab.training.checkpoint import Checkpoint, History, Weights
 from ogd.lab.training.evaluation import Result, evaluate
 from ogd.seeds import draw

@@ -11,7 +11,7 @@ from ogd.lab.methods import SGD, Method
 from ogd.lab.models.modules import StackedModules
 from ogd.lab.models.stack import Stack
 from ogd.lab.progress import Display, Reporter, Silent
-from ogd.lab.records.schedule import Schedule
+from ogd.lab.records.request import Schedule
 from ogd.lab.training.checkpoint import Checkpoint, History
 from ogd.lab.training.evaluation import Result
 from ogd.lab.training.loop import Training, run

@@ -1,4 +1,4 @@
-"""What there is of an experiment: the runs that answer each of its settings."""
+"""The recorded runs of an experiment, row by row and setting by setting. Never imports torch."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from ogd.lab.records import Request, RunRecord
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One row: what it asks, a request per setting, and the runs of each that were found."""
+class RowRuns:
+    """A row of an experiment: a request per setting, and the runs of each that are recorded."""
 
     row: Row
     requests: tuple[Request, ...]
@@ -19,16 +19,16 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Found:
-    """An experiment in one profile, and what a folder holds of it; `parts` as the experiment has them."""
+class ExperimentRuns:
+    """An experiment and its recorded runs, row by row; `parts` corresponds to the parts of the experiment."""
 
     experiment: Experiment
-    answers: tuple[Answer, ...]
-    parts: tuple[tuple["Found", ...], ...] = ()
+    answers: tuple[RowRuns, ...]
+    parts: tuple[tuple["ExperimentRuns", ...], ...] = ()
 
     @property
-    def trained(self) -> Iterator[Answer]:
-        """All answers, those of its parts too."""
+    def trained(self) -> Iterator[RowRuns]:
+        """The runs of all its rows, and of those of its parts."""
         yield from self.answers
         for versions in self.parts:
             for version in versions:
@@ -36,7 +36,7 @@ class Found:
 
     @property
     def share(self) -> float:
-        """How many of its settings have a run, as a fraction."""
+        """The fraction of its settings that have a run."""
         there = [bool(runs) for answer in self.trained for runs in answer.runs]
         return sum(there) / len(there)
 
@@ -46,20 +46,20 @@ class Found:
                 yield from runs
 
 
-def answered(
+def find_runs(
     experiment: Experiment, dataset: Dataset, runs_of: Callable[[Request, int], Sequence[RunRecord]], seed: int = 0
-) -> Found:
-    """Return an experiment with what `runs_of(request, runs)` has for each of its settings."""
+) -> ExperimentRuns:
+    """Return an experiment with the runs that `runs_of(request, runs)` returns for each of its settings."""
     answers = []
     for row in experiment.rows:
         requests = requests_of(row, dataset, seed)
-        answers.append(Answer(row, requests, tuple(tuple(runs_of(one, experiment.runs)) for one in requests)))
+        answers.append(RowRuns(row, requests, tuple(tuple(runs_of(one, experiment.runs)) for one in requests)))
     parts = tuple(
-        tuple(answered(version, dataset, runs_of, seed) for version in versions) for versions in experiment.parts
+        tuple(find_runs(version, dataset, runs_of, seed) for version in versions) for versions in experiment.parts
     )
-    return Found(experiment, tuple(answers), parts)
+    return ExperimentRuns(experiment, tuple(answers), parts)
 
 
 def requests_of(row: Row, dataset: Dataset, seed: int = 0) -> tuple[Request, ...]:
-    """Return what a row asks, a request per setting."""
+    """Return the requests of a row, one per setting."""
     return tuple(resolve(method=row.method, dataset=dataset, seed=seed, **setting) for setting in row.settings)
