@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import ogd
-from ogd.lab import requirements
+from ogd.lab import PACKAGES
 from ogd.lab.cli.parser import COMMANDS, SHELLS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WITHOUT = f"import sys\nfor name in {requirements.PACKAGES}: sys.modules[name] = None  # as if it were not installed\n"
+WITHOUT = f"import sys\nfor name in {PACKAGES}: sys.modules[name] = None  # as if it were not installed\n"
 
 
 def names(requirements):
@@ -28,7 +28,7 @@ def python(script, code=0):
 
 def test_the_extras_are_what_the_code_says():
     assert names(PROJECT["dependencies"]) == {"torch", "numpy", "safetensors"}
-    assert names(PROJECT["optional-dependencies"]["lab"]) == set(requirements.PACKAGES)
+    assert names(PROJECT["optional-dependencies"]["lab"]) == set(PACKAGES)
     assert f"\n## {ogd.__version__} " in (ROOT / "CHANGELOG.md").read_text()
 
 

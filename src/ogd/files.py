@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written to a temporary file beside their place, and renamed."""
+"""Files that are whole or absent, written to a temporary file and renamed; and temporary folders."""
 
 import os
 import platform
@@ -100,6 +100,22 @@ def sweep(folder: Path) -> None:
         named = re.fullmatch(r"\..+\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}", path.name)
         if named and (_old(path) if named[1] != MACHINE else not is_alive(int(named[2]))):
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that only this user can read, for the block; first remove those that killed processes left."""
+    sweep_temporary_folders()
+    with tempfile.TemporaryDirectory(prefix=f"ogd-{MACHINE}-{os.getpid()}-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def sweep_temporary_folders() -> None:
+    """Remove the temporary folders of processes that were killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"ogd-{MACHINE}-*"):
+        named = re.fullmatch(rf"ogd-{MACHINE}-(\d+)-\w+", path.name)
+        if named and path.is_dir() and not path.is_symlink() and not is_alive(int(named[1])):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _old(path: Path) -> bool:

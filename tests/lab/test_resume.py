@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ogd import tensor_files
-from ogd.files import MACHINE
-from ogd.lab import cli, temporary
+from ogd import files, tensor_files
+from ogd.files import MACHINE, sweep_temporary_folders
+from ogd.lab import cli
 from ogd.lab.experiments import dispatch, plan, processes, resolve
 from ogd.lab.records.request import from_json
 from ogd.lab.training import checkpoint
@@ -120,11 +120,11 @@ def test_no_worker_outlives_its_driver(small_folder, tmp_path, how, delay):
 
 
 def test_folders_of_killed_processes_are_swept(tmp_path, monkeypatch):
-    monkeypatch.setattr(temporary.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(files.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for number in (gone_process(), os.getpid()):
         (tmp_path / f"ogd-{MACHINE}-{number}-abc").mkdir()
-    temporary.sweep()
+    sweep_temporary_folders()
     assert [path.name for path in tmp_path.iterdir()] == [f"ogd-{MACHINE}-{os.getpid()}-abc"]
 
 
@@ -136,7 +136,7 @@ def gone_process():
 
 def test_what_a_killed_command_left_goes_also_if_nothing_is_to_be_trained(tiny_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
-    monkeypatch.setattr(temporary.tempfile, "tempdir", None)
+    monkeypatch.setattr(files.tempfile, "tempdir", None)
     (tmp_path / "temporary").mkdir()
     out = tmp_path / "out"
     small = ["--tasks", "2", "--epochs", "1", "--runs", "1", "--hidden", "4", "--jobs", "1"]
@@ -180,7 +180,7 @@ main(["list"])
 """
 
 
-@pytest.mark.parametrize("module", ["ogd.lab.cli.command", "ogd.lab.catalogue", "argparse", "numpy"])
+@pytest.mark.parametrize("module", ["ogd.lab.cli.parser", "ogd.lab.catalogue", "argparse", "numpy"])
 def test_ctrl_c_while_it_starts_is_one_line(module):
     done = subprocess.run([sys.executable, "-c", STOPPED, module], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "ogd: interrupted\n")

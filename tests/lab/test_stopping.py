@@ -35,7 +35,7 @@ def python(script, *arguments):
     return subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", ["ogd.lab.cli.command", "ogd.lab.catalogue", "argparse"])
+@pytest.mark.parametrize("module", ["ogd.lab.cli.parser", "ogd.lab.catalogue", "argparse"])
 def test_sigterm_while_it_starts_is_one_line(module):
     done = python(STARTING, module)
     assert (done.returncode, done.stderr) == (143, "ogd: interrupted\n")

@@ -15,12 +15,13 @@
 """
 
 import importlib
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-
-from ogd.lab import requirements
 
 if TYPE_CHECKING:
     from ogd.lab.plugins import load_plugin
+
+PACKAGES = ("jinja2", "matplotlib", "rich")  # of the extra `ogd[lab]`
 
 __all__ = [
     "benchmarks",
@@ -45,11 +46,19 @@ def __getattr__(name: str) -> Any:
         try:
             return importlib.import_module(f"ogd.lab.{name}")
         except ModuleNotFoundError as error:
-            if error.name in requirements.PACKAGES:
-                raise ModuleNotFoundError(f"ogd.lab.{name}: {requirements.missing()}", name=error.name) from error
+            if error.name in PACKAGES:
+                raise ModuleNotFoundError(f"ogd.lab.{name}: {missing_packages()}", name=error.name) from error
             raise
     raise AttributeError(f"module 'ogd.lab' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def missing_packages() -> str:
+    """Name the packages of the laboratory that are not installed and how to install them; return "" if all are."""
+    absent = [name for name in PACKAGES if find_spec(name) is None]
+    if not absent:
+        return ""
+    return f"the laboratory needs {' and '.join(absent)}, not installed here: pip install 'ogd[lab]'"

@@ -1,13 +1,17 @@
-"""The parser of all commands."""
+"""From the arguments to a command, and from an error to one line. Torch is imported only once something is trained."""
 
 import argparse
+import io
+import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ogd.lab.cli import arguments, commands, completion
-from ogd.lab.cli.arguments import add_plugin
+from ogd.lab import missing_packages
+from ogd.lab.cli import Terminated, arguments, commands, completion
+from ogd.lab.cli.arguments import add_plugin, flag
 from ogd.lab.plugins import load_plugin
 from ogd.terminal import visible
 from ogd.version import __version__
@@ -73,6 +77,49 @@ class Help(argparse.HelpFormatter):
         if not action.option_strings or default in (None, [], argparse.SUPPRESS) or isinstance(default, bool):
             return action.help
         return f"{action.help} (default: {' '.join(map(str, default)) if isinstance(default, list) else default})"
+
+
+def execute(arguments: Sequence[str] | None = None) -> None:
+    """Parse the arguments and carry out their command; every error is one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without “±” still shows the rest
+    warnings.formatwarning = lambda message, *_: f"ogd: {visible(message)}\n"
+    options = argparse.Namespace(resumes=False)
+    try:
+        load_plugins(arguments)  # first, for the parser has the options of what they register
+        options = parser().parse_args(arguments)
+        for file in getattr(options, "plugin", []):  # those of an abbreviated --plugin
+            load_plugin(file)
+        absent = missing_packages() if options.needs_laboratory else ""
+        if absent:
+            fail(absent, 2)
+        options.command(options)
+    except (Exception, KeyboardInterrupt) as error:
+        _report_error(error, resumes=options.resumes)
+
+
+def _report_error(error: BaseException, *, resumes: bool) -> NoReturn:
+    """Print in one line what went wrong, and exit; raise again what is not a user's error."""
+    match error:
+        case KeyboardInterrupt():
+            how = ": run the same command again to resume from the last checkpoint; what is finished is kept"
+            fail(f"interrupted{how if resumes else ''}", Terminated.code if isinstance(error, Terminated) else 130)
+        case ValueError():
+            fail(re.sub(r"^([a-z_]+): ", lambda match: f"{_on_command_line(match[1])}: ", visible(error)), 2)
+        case BrokenPipeError():  # whoever read our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+        case OSError(filename=str() as name, strerror=str() as reason):
+            fail(visible(f"{name}: {reason}"), 1)
+        case OSError() | ArithmeticError() | MemoryError() | RuntimeError():
+            fail(str(error) or type(error).__name__, 1)
+    raise error
+
+
+def _on_command_line(argument: str) -> str:
+    """Return the name of a Python argument on the command line."""
+    return {"name": "NAME", "names": "NAME", "dir": "DIR"}.get(argument) or flag(argument)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ogd.checks import check_name
-from ogd.files import SPECIAL, check_writable, is_special, write_bytes
+from ogd.files import SPECIAL, check_writable, is_special, temporary_folder, write_bytes
 from ogd.lab.data import cifar10, flights
-from ogd.lab.temporary import own_folder
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def fetch(name: str, out: Path, archive: Path | None = None) -> bool:
     if archive is not None:
         _make(source, archive, out)
         return True
-    with own_folder() as folder:
+    with temporary_folder() as folder:
         downloaded = _download(source, folder)
         _check_archive(source, downloaded, f"what {source.program} downloaded: ")
         _make(source, downloaded, out)

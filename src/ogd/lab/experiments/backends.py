@@ -12,8 +12,8 @@ from itertools import islice
 from typing import Any
 
 from ogd.checks import check_name, check_whole
+from ogd.files import temporary_folder
 from ogd.lab.experiments import processes
-from ogd.lab.temporary import own_folder
 
 Stream = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 
@@ -81,7 +81,7 @@ def _own_cluster(jobs: int) -> Iterator[Any]:
     silent = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}  # it would open 8787 even without a dashboard
     local = {"host": "127.0.0.1", "protocol": "tls://", "dashboard_address": None, "scheduler_kwargs": silent}
     silence: dict[str, Any] = {f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")}
-    with own_folder() as folder:
+    with temporary_folder() as folder:
         with dask.config.set({**silence, "temporary-directory": str(folder)}):
             # a certificate of this session, in memory
             cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, security=Security.temporary(), **local)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ogd.files import temporary_folder
 from ogd.lab import catalogue
 from ogd.lab.benchmarks.task import make_benchmark
 from ogd.lab.data import Dataset, mapped
@@ -20,7 +21,6 @@ from ogd.lab.plugins import load_plugin, loaded
 from ogd.lab.progress import Display, Reporter
 from ogd.lab.records import Curve, RunRecord
 from ogd.lab.records.record import environment
-from ogd.lab.temporary import own_folder
 from ogd.lab.training import Checkpoint, History, Result, first_task, train
 
 BEAT = 0.5  # seconds between two signs of life of a process
@@ -53,7 +53,7 @@ def dispatch(
     out = out.resolve()  # a worker may have another working directory
     shared: dict[str, History | str] = {}
     with (
-        own_folder() as folder,
+        temporary_folder() as folder,
         backend.start() as stream,
         _Watch([*firsts, *work], folder) as watch,
     ):

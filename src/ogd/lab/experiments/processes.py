@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ogd.lab.temporary import own_folder
+from ogd.files import temporary_folder
 
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
@@ -55,7 +55,7 @@ def stream(jobs: int) -> Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]
 def _answers(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], n: int) -> Iterator[Any]:
     waiting = iter(enumerate(calls))
     with ExitStack() as stack:
-        folder = stack.enter_context(own_folder())
+        folder = stack.enter_context(temporary_folder())
         selector = stack.enter_context(selectors.DefaultSelector())
         for _ in range(n):
             worker = stack.enter_context(_Worker(folder))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ogd import files
 from ogd.checks import check_whole
-from ogd.lab import records, temporary
+from ogd.lab import records
 from ogd.lab.data import Dataset
 from ogd.lab.experiments import plan
 from ogd.lab.experiments.backends import Backend
@@ -42,7 +42,7 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, back
         check_runs(n)
         most[request.key] = (request, max(n, most.get(request.key, (request, 0))[1]))
     files.sweep(out)
-    temporary.sweep()
+    files.sweep_temporary_folders()
     for request, _ in most.values():
         records.recover(out, request)
     firsts, units = plan.plan(list(most.values()), dataset, out)
