@@ -9,6 +9,22 @@ from typing import Any
 MOST_WHOLE = 2**63 - 1  # what files hold, and tensors
 
 
+class ArgumentError(ValueError):
+    """An argument cannot be used: its name, and a message that says why and what would be right.
+
+    Examples:
+        >>> str(ArgumentError("epochs", "must be at least 1, not 0"))
+        'epochs: must be at least 1, not 0'
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(name, message)
+        self.name, self.message = name, message
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}" if self.name else self.message
+
+
 def is_whole(value: object, least: float = 0) -> bool:
     """Whether a value is a whole number of at least `least`; True and False are not numbers.
 
@@ -36,17 +52,17 @@ def is_number(value: object) -> bool:
 
 
 def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -> None:
-    """Raise a ValueError that names the argument which is not a whole number from `least` to what 64 bits hold."""
+    """Raise an ArgumentError that names the argument which is not a whole number from `least` to what 64 bits hold."""
     for name, value in arguments.items():
         if value is None and name in optional:
             continue
         whole = _whole(value)
         if whole is None:
-            raise ValueError(f"{name}: must be a whole number, not {value!r}")
+            raise ArgumentError(name, f"must be a whole number, not {value!r}")
         if whole < least:
-            raise ValueError(f"{name}: must be at least {least}, not {value}")
+            raise ArgumentError(name, f"must be at least {least}, not {value}")
         if whole > MOST_WHOLE:
-            raise ValueError(f"{name}: must be at most {MOST_WHOLE:,}, not {value!r:.40}")
+            raise ArgumentError(name, f"must be at most {MOST_WHOLE:,}, not {value!r:.40}")
 
 
 def whole_number(value: Any, least: int = 0) -> int:
@@ -57,15 +73,15 @@ def whole_number(value: Any, least: int = 0) -> int:
 
 
 def check_name(argument: str, name: object, names: Iterable[str]) -> None:
-    """Raise a ValueError that names the nearest right name unless `name` is one of `names`."""
+    """Raise an ArgumentError that names the nearest right name unless `name` is one of `names`."""
     names = list(names)
     if not isinstance(name, str):
-        raise ValueError(f"{argument}: must be one of {', '.join(names)}, not {name!r}")
+        raise ArgumentError(argument, f"must be one of {', '.join(names)}, not {name!r}")
     if name in names:
         return
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(names)}"
-    raise ValueError(f"{argument}: there is no {name!r}; {hint}")
+    raise ArgumentError(argument, f"there is no {name!r}; {hint}")
 
 
 def _whole(value: Any) -> int | None:

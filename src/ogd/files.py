@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ogd.checks import ArgumentError
+
 DAY = 24 * 60 * 60.0
 SPECIAL = "a pipe, a socket or a device, not a file"  # what `is_special` finds
 MACHINE = f"{zlib.crc32(platform.node().encode()):08x}"  # whose process numbers these are, on a disk that several share
@@ -91,7 +93,7 @@ def check_writable(folders: Iterable[Path], argument: str = "out") -> None:
             with tempfile.TemporaryFile(dir=folder) as file:
                 file.write(bytes(1 << 16))  # so that a full disk is found out
         except OSError as error:
-            raise ValueError(f"{argument}: cannot write to {folder}: {error.strerror or error}") from error
+            raise ArgumentError(argument, f"cannot write to {folder}: {error.strerror or error}") from error
 
 
 def sweep(folder: Path) -> None:

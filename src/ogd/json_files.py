@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ogd.checks import MOST_WHOLE
+from ogd.checks import MOST_WHOLE, ArgumentError
 from ogd.files import SPECIAL, is_special
 from ogd.terminal import is_unicode
 
@@ -23,12 +23,12 @@ MEMORY = {b"[": 72, b"{": 72, b":": 100, b",": 40, b'"': 20}  # bytes that what 
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
-class Wrong(ValueError):
-    """A field is not what it must be."""
+class Wrong(ArgumentError):
+    """A field is not what it must be; its name is "" where the whole file is wrong."""
 
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}" if field else problem)
-        self.field = field
+    @property
+    def field(self) -> str:
+        return self.name
 
 
 class BadFile(ValueError):

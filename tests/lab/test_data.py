@@ -84,7 +84,7 @@ def fewer(path: Path) -> None:
         ("train-images-idx3-ubyte", truncate, "train-images-idx3-ubyte is truncated: its header promises 1,800"),
         ("t10k-labels-idx1-ubyte", lengthen, "t10k-labels-idx1-ubyte is too long"),
         ("train-labels-idx1-ubyte", change_magic, "train-labels-idx1-ubyte has the magic number 0x00000d01"),
-        ("train-images-idx3-ubyte", change_rank, "holds an array of 2 axes where 3 or 4 is expected"),
+        ("train-images-idx3-ubyte", change_rank, "holds an array of 2 axes instead of 3 or 4"),
         ("t10k-images-idx3-ubyte", Path.unlink, "has no t10k-images-idx3-ubyte"),
         ("train-labels-idx1-ubyte", fewer, "has 60 train images but 59 labels"),
         ("train-labels-idx1-ubyte", lambda path: path.write_bytes(b""), "too few for a header"),

@@ -157,7 +157,7 @@ def test_what_a_plugin_has_is_listed_and_in_the_help(plugin):
         ("import sys\nsys.exit(3)", "mine.py, line 2: SystemExit: 3"),
         (
             "from ogd.lab import methods\n@methods.register('sgd')\nclass Mine(methods.Method): pass",
-            "mine.py, line 2: ValueError: name: there is a method 'sgd' already; choose another name",
+            "mine.py, line 2: ArgumentError: name: there is a method 'sgd' already; choose another name",
         ),
     ],
 )

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, to_hex
 
+from ogd.checks import ArgumentError
 from ogd.lab.catalogue import METHODS, Look
 from ogd.lab.catalogue.register import PALETTE
 from ogd.lab.records import RunRecord, read
@@ -93,10 +94,10 @@ def methods(runs: Mapping[str, Runs], task: int | None = None, ax: Axes | None =
     percents = {name: _percent(one) for name, one in runs.items()}
     counts = {percent.shape[-1] for percent in percents.values()}
     if len(counts) > 1:
-        raise ValueError(f"runs: all methods must have learned the same number of tasks, not {sorted(counts)}")
+        raise ArgumentError("runs", f"all methods must have learned the same number of tasks, not {sorted(counts)}")
     (count,) = counts
     if task is not None and task not in range(1, count + 1):
-        raise ValueError(f"task: there are tasks 1 to {count}, not {task!r}")
+        raise ArgumentError("task", f"there are tasks 1 to {count}, not {task!r}")
     drawn = []
     for number, (name, percent) in enumerate(percents.items()):
         entry = METHODS.get(name)
@@ -110,14 +111,14 @@ def _percent(runs: Runs) -> Array:
     if isinstance(runs, str | PathLike):
         paths = sorted(Path(runs).glob("run-*.json"))
         if not paths:
-            raise ValueError(f"runs: there are no records run-*.json in {str(runs)!r}")
+            raise ArgumentError("runs", f"there are no records run-*.json in {str(runs)!r}")
         runs = [read(path) for path in paths]
     if isinstance(runs, Sequence) and runs and isinstance(runs[0], RunRecord):
         runs = [record.accuracy for record in runs]
     found: Array = np.asarray(getattr(runs, "accuracy", runs), dtype=np.float64)
     found = found[None] if found.ndim == 2 else found
     if found.ndim != 3 or found.shape[1] != found.shape[2] + 1 or 0 in found.shape:
-        raise ValueError(f"runs: an accuracy matrix is (1 + tasks, tasks), one or several, not {found.shape}")
+        raise ArgumentError("runs", f"an accuracy matrix is (1 + tasks, tasks), one or several, not {found.shape}")
     return 100 * found
 
 

@@ -1,4 +1,4 @@
-"""Files of a user's own that register methods, benchmarks and experiments. Imports nothing else of ours."""
+"""Files of a user's own that register methods, benchmarks and experiments. Imports nothing else of the laboratory."""
 
 import importlib.util
 import os
@@ -7,6 +7,8 @@ import threading
 import traceback
 import zlib
 from pathlib import Path
+
+from ogd.checks import ArgumentError
 
 _loaded: dict[Path, str] = {}  # file → the module's name
 _lock = threading.RLock()
@@ -23,17 +25,17 @@ def load_plugin(path: str | os.PathLike[str]) -> None:
         if file in _loaded:
             return
         if not file.is_file():
-            raise ValueError(f"plugin: there is no file {str(path)!r}; give a Python file")
+            raise ArgumentError("plugin", f"there is no file {str(path)!r}; give a Python file")
         name = f"ogd_plugin_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
-            raise ValueError(f"plugin: {str(path)!r} is not a Python file; its name must end in .py")
+            raise ArgumentError("plugin", f"{str(path)!r} is not a Python file; its name must end in .py")
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            raise ValueError(f"plugin: {_where(error, file)}: {_in_one_line(error)}") from error
+            raise ArgumentError("plugin", f"{_where(error, file)}: {_in_one_line(error)}") from error
         _loaded[file] = name
 
 

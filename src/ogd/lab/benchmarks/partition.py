@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ogd.checks import check_name, check_whole
+from ogd.checks import ArgumentError, check_name, check_whole
 from ogd.lab.benchmarks.rules import TASKS, Rules
 from ogd.lab.catalogue.benchmarks import HEADS
 from ogd.lab.data import Dataset
@@ -27,15 +27,17 @@ def resolve_partition(
     if given is None:
         dealt = even(classes, tasks or TASKS)
         if heads == "multi" and min(len(part) for part in dealt) < 2:
-            raise ValueError(
-                f"tasks: {len(classes)} classes over {tasks or TASKS} tasks leave a head with a single class"
+            raise ArgumentError(
+                "tasks", f"{len(classes)} classes over {tasks or TASKS} tasks leave a head with a single class"
             )
     elif isinstance(given, str):
         dealt = parse(given, classes, tasks or TASKS)
     else:
         dealt = given
     if tasks is not None and tasks != len(dealt):
-        raise ValueError(f"partition: {name(dealt)} makes {len(dealt)} tasks, not {tasks}; leave out one of the two")
+        raise ArgumentError(
+            "partition", f"{name(dealt)} makes {len(dealt)} tasks, not {tasks}; leave out one of the two"
+        )
     check(dealt, classes, heads)
     return dealt
 
@@ -70,8 +72,8 @@ def parse(text: str, classes: Sequence[int], tasks: int) -> Partition:
     try:
         return tuple(tuple(int(label) for label in part) for part in parts)
     except ValueError:
-        raise ValueError(
-            f"partition: cannot read {text!r}; write classes as 01/23/45, as 0,1/10,11 or as random:SEED"
+        raise ArgumentError(
+            "partition", f"cannot read {text!r}; write classes as 01/23/45, as 0,1/10,11 or as random:SEED"
         ) from None
 
 
@@ -83,7 +85,7 @@ def even(classes: Sequence[int], tasks: int) -> Partition:
         ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
     """
     if tasks > len(classes):
-        raise ValueError(f"tasks: {len(classes)} classes cannot be dealt out over {tasks} tasks")
+        raise ArgumentError("tasks", f"{len(classes)} classes cannot be dealt out over {tasks} tasks")
     bounds = [len(classes) * t // tasks for t in range(tasks + 1)]
     return tuple(tuple(classes[a:b]) for a, b in pairwise(bounds))
 
@@ -96,11 +98,13 @@ def check(partition: Partition, classes: Sequence[int], heads: str) -> None:
     for labels, what in [(repeated, "repeats"), (missing, "misses"), (unknown, "has unknown")]:
         if labels:
             noun = "class" if len(labels) == 1 else "classes"
-            raise ValueError(f"partition: {name(partition)} {what} {noun} {', '.join(map(str, labels))}")
+            raise ArgumentError("partition", f"{name(partition)} {what} {noun} {', '.join(map(str, labels))}")
     fewest = 2 if heads == "multi" else 1
     small = [part for part in partition if len(part) < fewest]
     if small:
-        raise ValueError(f"partition: each task needs at least {fewest} classes, {name(small)} has {len(small[0])}")
+        raise ArgumentError(
+            "partition", f"each task needs at least {fewest} classes, {name(small)} has {len(small[0])}"
+        )
 
 
 def name(partition: Sequence[Sequence[int]]) -> str:
@@ -117,7 +121,7 @@ def name(partition: Sequence[Sequence[int]]) -> str:
 def _dealt(text: str, classes: Sequence[int], tasks: int) -> Partition:
     seed = text.removeprefix("random:")
     if not seed.isdecimal():
-        raise ValueError(f"partition: {text!r} needs a whole number for its seed, as in random:3")
+        raise ArgumentError("partition", f"{text!r} needs a whole number for its seed, as in random:3")
     shuffled = list(classes)
     random.Random(int(seed)).shuffle(shuffled)
     return tuple(tuple(sorted(part)) for part in even(shuffled, tasks))

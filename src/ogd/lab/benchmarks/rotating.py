@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ogd.checks import ArgumentError
 from ogd.lab import data
 from ogd.lab.benchmarks.rules import angle_name, resolve_angles
 from ogd.lab.benchmarks.task import Benchmark, Task, images
@@ -19,11 +20,11 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
     Output pixel p takes the value at c + R(p − c), c the centre and R the inverse rotation.
     """
     if images.ndim < 3 or not images.is_floating_point():
-        raise ValueError(
-            f"images: must be (n, …, height, width) of floats, not {tuple(images.shape)} of {images.dtype}"
+        raise ArgumentError(
+            "images", f"must be (n, …, height, width) of floats, not {tuple(images.shape)} of {images.dtype}"
         )
     if not math.isfinite(degrees):
-        raise ValueError(f"degrees: must be a finite number, not {degrees}")
+        raise ArgumentError("degrees", f"must be a finite number, not {degrees}")
     if degrees % 360 == 0:
         return images
     height, width = images.shape[-2:]

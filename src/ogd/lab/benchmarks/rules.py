@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ogd.checks import check_whole, is_number
+from ogd.checks import ArgumentError, check_whole, is_number
 from ogd.lab import catalogue
 from ogd.lab.data import Dataset
 from ogd.lab.records import Request
@@ -76,9 +76,9 @@ def resolve_angles(tasks: int | None, angles: Sequence[float] | None) -> tuple[f
     if angles is None:
         return tuple(STEP * t for t in range(tasks or TASKS))
     if len(angles) == 0 or not all(map(is_number, angles)):
-        raise ValueError(f"angles: give at least one finite number of degrees, not {list(angles)}")
+        raise ArgumentError("angles", f"give at least one finite number of degrees, not {list(angles)}")
     if tasks is not None and tasks != len(angles):
-        raise ValueError(f"angles: {len(angles)} angles do not make {tasks} tasks; leave out one of the two")
+        raise ArgumentError("angles", f"{len(angles)} angles do not make {tasks} tasks; leave out one of the two")
     return tuple(float(angle) for angle in angles)
 
 
@@ -97,7 +97,7 @@ def check_left_out(left_out: Any, dataset: Dataset) -> None:
     check_whole(0, left_out=left_out)
     n = len(dataset.train_labels)
     if left_out >= n:
-        raise ValueError(f"left_out: {left_out:,} leaves none of the {n:,} training images")
+        raise ArgumentError("left_out", f"{left_out:,} leaves none of the {n:,} training images")
 
 
 def rules_of(benchmark: str) -> Rules:

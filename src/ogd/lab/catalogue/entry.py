@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from ogd.checks import check_name, check_whole, is_number
+from ogd.checks import ArgumentError, check_name, check_whole, is_number
 from ogd.terminal import is_unicode
 
 Value = int | float | str
@@ -64,7 +64,7 @@ class Option(Generic[V]):
         """Raise a ValueError that names the option unless it can take this value."""
         if self.several:
             if isinstance(value, str) or not hasattr(value, "__iter__") or not list(value):
-                raise ValueError(f"{self.name}: give one value or more, not {value!r}")
+                raise ArgumentError(self.name, f"give one value or more, not {value!r}")
             for item in value:
                 self._check_one(item)
         else:
@@ -78,11 +78,11 @@ class Option(Generic[V]):
         elif self.kind is float:
             least = self.least or 0
             if not is_number(value) or value < least:
-                raise ValueError(f"{self.name}: must be a number of at least {least:g}, not {value!r}")
+                raise ArgumentError(self.name, f"must be a number of at least {least:g}, not {value!r}")
         elif not isinstance(value, str) or not is_unicode(value):
-            raise ValueError(f"{self.name}: must be text, not {value!r}")
+            raise ArgumentError(self.name, f"must be text, not {value!r}")
         if self.most is not None and value > self.most:
-            raise ValueError(f"{self.name}: must be at most {self.most:,}, not {value:,}")
+            raise ArgumentError(self.name, f"must be at most {self.most:,}, not {value:,}")
 
 
 @dataclass(frozen=True)

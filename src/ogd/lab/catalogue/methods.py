@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ogd.checks import ArgumentError
 from ogd.lab.catalogue.entry import Look, Method, Option, Value, Weight
 
 MOST_DRAWN = 10_000  # those of a thousand steps are drawn at once
@@ -111,13 +112,13 @@ def _replay(more: float) -> Weight:
 
 def _perceptron(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
     if model != "mlp":
-        raise ValueError(f"method: gpm works on perceptrons only: it needs model mlp, not {model}")
+        raise ArgumentError("method", f"gpm works on perceptrons only: it needs model mlp, not {model}")
     return {}
 
 
 def _one_limit(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
     if options.get("in_total") and "per_task" in options:
-        raise ValueError("in_total: stands in place of per_task; give one of the two")
+        raise ArgumentError("in_total", "stands in place of per_task; give one of the two")
     return {}
 
 
@@ -130,7 +131,7 @@ def choose_projection(
     for settings that exclude one another.
     """
     if directions != DIRECTIONS.default and refresh:
-        raise ValueError(f"refresh: renews the gradients of drawn examples, not of directions {directions!r}")
+        raise ArgumentError("refresh", f"renews the gradients of drawn examples, not of directions {directions!r}")
     exact: dict[str, tuple[Value, tuple[Value, ...]]] = {
         "every": (every, (1,)),
         "refresh": (refresh, (0,)),
@@ -140,8 +141,8 @@ def choose_projection(
     }
     others = [f"{name} {value}" for name, (value, allowed) in exact.items() if value not in allowed]
     if others and asked == "implicit":
-        raise ValueError(
-            f"projection: 'implicit' is for model mlp, optimizer sgd and every 1; {others[0]} needs 'explicit'"
+        raise ArgumentError(
+            "projection", f"'implicit' is for model mlp, optimizer sgd and every 1; {others[0]} needs 'explicit'"
         )
     return "explicit" if others or asked == "explicit" else "implicit"
 
@@ -149,7 +150,7 @@ def choose_projection(
 def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dict[str, Value]:
     _one_limit(options, optimizer, model)
     if options.get("directions", DIRECTIONS.default) == DIRECTIONS.default and "candidates" in options:
-        raise ValueError("candidates: are for directions 'leverage', 'pca' and 'sketch'")
+        raise ArgumentError("candidates", "are for directions 'leverage', 'pca' and 'sketch'")
     settings = {option.name: options.get(option.name, option.default) for option in (EVERY, REFRESH, DIRECTIONS)}
     chosen = choose_projection(options.get("projection"), **settings, optimizer=optimizer, model=model)
     return {"projection": chosen}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
+from ogd.checks import ArgumentError
 from ogd.lab.catalogue.benchmarks import BENCHMARKS
 from ogd.lab.catalogue.entry import PLAIN_RULES, Benchmark, Entry, Look, Method, Option, Target, Weight, like_sgd
 from ogd.lab.catalogue.methods import METHODS
@@ -103,9 +104,9 @@ def _check_method(name: str, cls: Any, options: Sequence[Option[Any]]) -> None:
     _check_options("options", options, chain(*others), chain(*(entry.settings for entry in BENCHMARKS.values())))
     _check_takes("options", cls, [option.name for option in options])
     if any(option.default is None for option in options):
-        raise ValueError("options: every option of a method needs a default")
+        raise ArgumentError("options", "every option of a method needs a default")
     if sum(bool(option.grid) for option in options) > 1:
-        raise ValueError("options: `ogd tune` chooses one option of a method: give a grid to one alone")
+        raise ArgumentError("options", "`ogd tune` chooses one option of a method: give a grid to one alone")
 
 
 def _check_benchmark(name: str, make: Any, settings: Sequence[Option[Any]], rules: Target) -> None:
@@ -114,16 +115,16 @@ def _check_benchmark(name: str, make: Any, settings: Sequence[Option[Any]], rule
     _check_options("settings", settings, chain(*others), chain(*(entry.options for entry in METHODS.values())))
     _check_takes("settings", make, ["tasks", "dataset", *(option.name for option in settings)], optional=["seed"])
     if rules == PLAIN_RULES and any(option.default is None for option in settings):
-        raise ValueError("settings: every setting needs a default, unless `rules` find one")
+        raise ArgumentError("settings", "every setting needs a default, unless `rules` find one")
 
 
 def _check_name(kind: str, name: str, target: object, entries: dict[str, Any]) -> None:
     if not callable(target):
-        raise ValueError(f"{kind}: {name!r} must be a class or a function, not {target!r}")
+        raise ArgumentError(kind, f"{name!r} must be a class or a function, not {target!r}")
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
-        raise ValueError(f"name: a {kind} name consists of small letters, digits, - and _, not {name!r}")
+        raise ArgumentError("name", f"a {kind} name consists of small letters, digits, - and _, not {name!r}")
     if name in entries and not _again(entries[name], target):
-        raise ValueError(f"name: there is a {kind} {name!r} already; choose another name")
+        raise ArgumentError("name", f"there is a {kind} {name!r} already; choose another name")
 
 
 def _again(entry: Entry, target: object) -> bool:
@@ -144,14 +145,14 @@ def _check_options(
     taken = {*RESERVED, *elsewhere, *(option.formerly for option in alike)}
     for option in options:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", option.name) or option.kind not in (int, float, str):
-            raise ValueError(
-                f"{argument}: {option.name!r} needs a name of small letters, digits and _, and an int, float or str"
+            raise ArgumentError(
+                argument, f"{option.name!r} needs a name of small letters, digits and _, and an int, float or str"
             )
         if option.name in taken:
-            raise ValueError(f"{argument}: {option.name!r} is taken by something else; choose another name")
+            raise ArgumentError(argument, f"{option.name!r} is taken by something else; choose another name")
         kinds = {(one.kind, one.several) for one in alike if one.name == option.name}
         if kinds - {(option.kind, option.several)}:
-            raise ValueError(f"{argument}: another {option.name!r} takes {_kind(kinds)}; rename this one")
+            raise ArgumentError(argument, f"another {option.name!r} takes {_kind(kinds)}; rename this one")
         if option.default is not None:
             option.check(option.default)
 
@@ -163,11 +164,11 @@ def _check_takes(argument: str, target: Callable[..., Any], given: list[str], op
     name = getattr(target, "__name__", repr(target))
     for argument_name in given:
         if argument_name not in named:
-            raise ValueError(f"{argument}: {name} takes no argument {argument_name!r}")
+            raise ArgumentError(argument, f"{name} takes no argument {argument_name!r}")
     for p in parameters:
         needed = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         if needed and p.name not in (*given, *optional):
-            raise ValueError(f"{argument}: {name} needs {p.name!r}: describe it by an Option, or give it a default")
+            raise ArgumentError(argument, f"{name} needs {p.name!r}: describe it by an Option, or give it a default")
 
 
 def _kind(kinds: set[tuple[type, bool]]) -> str:

@@ -7,6 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ogd.checks import ArgumentError
 from ogd.files import check_writable
 from ogd.lab import catalogue
 from ogd.lab.cli.arguments import benchmark_settings, flag, method_options, tunable
@@ -63,7 +64,7 @@ def own_options(options: Namespace, methods: Sequence[str]) -> dict[str, dict[st
     for name, takers in method_options().items():
         value = getattr(options, name, None)
         if value is not None and not set(takers) & set(methods):
-            raise ValueError(f"{name}: is for {' and '.join(takers)}, not for {' and '.join(methods)}")
+            raise ArgumentError(name, f"is for {' and '.join(takers)}, not for {' and '.join(methods)}")
         for method in set(takers) & set(methods):
             given[method][name] = value
     return given
@@ -166,9 +167,9 @@ def checked_grid(option: catalogue.Option[Any], grid: Sequence[float]) -> list[f
         try:
             option.check(value)
         except ValueError as error:
-            raise ValueError(f"grid: {error}") from error
+            raise ArgumentError("grid", str(error)) from error
     if len(set(grid)) < len(grid):
-        raise ValueError("grid: has a value twice")
+        raise ArgumentError("grid", "has a value twice")
     return [float(value) for value in grid]
 
 

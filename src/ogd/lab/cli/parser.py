@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from ogd.checks import ArgumentError
 from ogd.lab import missing_packages
 from ogd.lab.cli import Terminated, arguments, commands, completion
 from ogd.lab.cli.arguments import add_plugin, flag
@@ -105,8 +106,10 @@ def _report_error(error: BaseException, *, resumes: bool) -> NoReturn:
         case KeyboardInterrupt():
             how = ": run the same command again to resume from the last checkpoint; what is finished is kept"
             fail(f"interrupted{how if resumes else ''}", Terminated.code if isinstance(error, Terminated) else 130)
+        case ArgumentError(name=name, message=message):
+            fail(visible(f"{_on_command_line(name)}: {message}"), 2)
         case ValueError():
-            fail(re.sub(r"^([a-z_]+): ", lambda match: f"{_on_command_line(match[1])}: ", visible(error)), 2)
+            fail(visible(error), 2)
         case BrokenPipeError():  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)

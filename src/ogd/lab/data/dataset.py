@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ogd.checks import ArgumentError
 from ogd.lab.data import idx
 
 VARIABLE = "OGD_DATA"
@@ -74,7 +75,7 @@ def load(source: str | os.PathLike[str] | None = None) -> Dataset:
         return _mnist()
     folder = Path(chosen).expanduser()
     if not chosen or not folder.is_dir():
-        raise ValueError(f"data: there is no folder {chosen!r}; give one that holds IDX files, or 'mnist'")
+        raise ArgumentError("data", f"there is no folder {chosen!r}; give one that holds IDX files, or 'mnist'")
     name = os.fsencode(folder.resolve().name).decode(errors="backslashreplace")  # bytes that are no letters
     return _read_folder(name, folder, {})
 
@@ -137,7 +138,7 @@ def _read_folder(name: str, folder: Path, checksums: dict[str, str]) -> Dataset:
         raw = idx.read(path)
         digests.append(hashlib.sha256(raw).hexdigest())
         if checksums and digests[-1] != checksums[path.name]:
-            raise ValueError(f"data: {path} is damaged: its SHA-256 is not MNIST's; install the package again")
+            raise ArgumentError("data", f"{path} is damaged: its SHA-256 is not MNIST's; install the package again")
         arrays.append(idx.parse(raw, path, *ranks))
     dataset = Dataset(name, _digest(digests), *arrays)
     _check(dataset, folder)
@@ -149,10 +150,10 @@ def _find(folder: Path, part: str, content: str) -> Path:
     parts = (part, "test") if part == "t10k" else (part,)
     found = sorted(path for p in parts for path in folder.glob(f"*{p}-{content}[-.]idx*"))
     if not found:
-        raise ValueError(f"data: {folder} has no {part}-{content}-idx{3 if content == 'images' else 1}-ubyte[.gz]")
+        raise ArgumentError("data", f"{folder} has no {part}-{content}-idx{3 if content == 'images' else 1}-ubyte[.gz]")
     plain = [path for path in found if path.suffix != ".gz"]
     if len(found) - len(plain) > 1 or len(plain) > 1:
-        raise ValueError(f"data: {folder} has several {part} {content}: {', '.join(path.name for path in found)}")
+        raise ArgumentError("data", f"{folder} has several {part} {content}: {', '.join(path.name for path in found)}")
     return (plain or found)[0]
 
 
@@ -160,12 +161,12 @@ def _check(dataset: Dataset, folder: Path) -> None:
     for part in ("train", "test"):
         images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
         if len(images) != len(labels):
-            raise ValueError(f"data: {folder} has {len(images):,} {part} images but {len(labels):,} labels")
+            raise ArgumentError("data", f"{folder} has {len(images):,} {part} images but {len(labels):,} labels")
         if images.size == 0:
-            raise ValueError(f"data: {folder} has no {part} examples, or images without pixels: {images.shape}")
+            raise ArgumentError("data", f"{folder} has no {part} examples, or images without pixels: {images.shape}")
     train, test = dataset.train_images.shape[1:], dataset.test_images.shape[1:]
     if train != test:
-        raise ValueError(f"data: {folder} has train images of shape {train} but test images of shape {test}")
+        raise ArgumentError("data", f"{folder} has train images of shape {train} but test images of shape {test}")
     unknown = set(np.unique(dataset.test_labels).tolist()) - set(dataset.classes)
     if unknown:
-        raise ValueError(f"data: {folder} has test labels that no training example has: {sorted(unknown)}")
+        raise ArgumentError("data", f"{folder} has test labels that no training example has: {sorted(unknown)}")

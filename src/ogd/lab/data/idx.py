@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ogd.checks import ArgumentError
 from ogd.files import SPECIAL, is_special
 
 UNSIGNED_BYTE = 0x08
@@ -23,7 +24,7 @@ def read(path: Path) -> bytes:
     what it promises, by which a file that is too long is known.
     """
     if is_special(path):
-        raise ValueError(f"data: {path} cannot be read: it is {SPECIAL}")
+        raise ArgumentError("data", f"{path} cannot be read: it is {SPECIAL}")
     try:
         zipped, size = path.suffix == ".gz", path.stat().st_size
         most = min(MOST, max(LARGE, RATIO * size)) if zipped else MOST
@@ -32,33 +33,33 @@ def read(path: Path) -> bytes:
             sizes = file.read(4 * header[3]) if len(header) == 4 else b""
             promised = math.prod(struct.unpack(f">{len(sizes) // 4}I", sizes[: len(sizes) // 4 * 4]))
             if promised > most:
-                raise ValueError(f"data: {path} promises more than {most:,} bytes, the most that ogd reads")
+                raise ArgumentError("data", f"{path} promises more than {most:,} bytes, the most that ogd reads")
             file.seek(0)
             whole = len(header) + len(sizes) + promised
             return file.read((whole if zipped else min(whole, size)) + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"data: {path} cannot be read: {error}") from error
+        raise ArgumentError("data", f"{path} cannot be read: {error}") from error
 
 
 def parse(content: bytes, path: Path, *ranks: int) -> npt.NDArray[np.uint8]:
     """Return the array in `content`; `path` is for the messages, `ranks` the numbers of axes it may have."""
     if len(content) < 4:
-        raise ValueError(f"data: {path} is not an IDX file: it has {len(content)} bytes, too few for a header")
+        raise ArgumentError("data", f"{path} is not an IDX file: it has {len(content)} bytes, too few for a header")
     zeros, kind, axes = struct.unpack(">HBB", content[:4])
     if zeros != 0 or kind != UNSIGNED_BYTE:
-        raise ValueError(
-            f"data: {path} has the magic number 0x{content[:4].hex()}; unsigned bytes in IDX start with 0x000008"
+        raise ArgumentError(
+            "data", f"{path} has the magic number 0x{content[:4].hex()}; unsigned bytes in IDX start with 0x000008"
         )
     if ranks and axes not in ranks:
-        raise ValueError(f"data: {path} holds an array of {axes} axes where {' or '.join(map(str, ranks))} is expected")
+        raise ArgumentError("data", f"{path} holds an array of {axes} axes instead of {' or '.join(map(str, ranks))}")
     start = 4 + 4 * axes
     if len(content) < start:
-        raise ValueError(f"data: {path} is truncated: it ends inside its header")
+        raise ArgumentError("data", f"{path} is truncated: it ends inside its header")
     shape = struct.unpack(f">{axes}I", content[4:start])
     expected, found = math.prod(shape), len(content) - start
     if found != expected:
         problem, has = ("is truncated", f"{found:,}") if found < expected else ("is too long", "more")
-        raise ValueError(f"data: {path} {problem}: its header promises {expected:,} bytes, it has {has}")
+        raise ArgumentError("data", f"{path} {problem}: its header promises {expected:,} bytes, it has {has}")
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 

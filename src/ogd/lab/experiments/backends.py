@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from ogd.checks import check_name, check_whole
+from ogd.checks import ArgumentError, check_name, check_whole
 from ogd.files import temporary_folder
 from ogd.lab.experiments import processes
 
@@ -34,10 +34,10 @@ class Backend:
         check_name("backend", self.name, ["processes", *PACKAGES])
         check_whole(1, optional=("jobs",), jobs=self.jobs)
         if self.address is not None and self.name == "processes":
-            raise ValueError("address: is for backend 'dask' or 'ray'; 'processes' run on this machine")
+            raise ArgumentError("address", "is for backend 'dask' or 'ray'; 'processes' run on this machine")
         package = PACKAGES.get(self.name)
         if package is not None and importlib.util.find_spec(package) is None:
-            raise ValueError(f"backend: {self.name} needs the package {package}: pip install 'ogd[{self.name}]'")
+            raise ArgumentError("backend", f"{self.name} needs the package {package}: pip install 'ogd[{self.name}]'")
 
     @contextmanager
     def start(self) -> Iterator[Stream]:
@@ -64,10 +64,10 @@ def _dask(address: str | None, jobs: int | None) -> Iterator[Stream]:
             where = address or stack.enter_context(_own_cluster(jobs or processes.cores()))
             client = stack.enter_context(Client(where, timeout=PATIENCE))
         except (OSError, ValueError) as error:
-            raise ValueError(f"address: no Dask scheduler answers at {address!r}: {error}") from error
+            raise ArgumentError("address", f"no Dask scheduler answers at {address!r}: {error}") from error
         threads = sum(client.nthreads().values())
         if not threads:
-            raise ValueError(f"address: the Dask scheduler at {address!r} has no workers")
+            raise ArgumentError("address", f"the Dask scheduler at {address!r} has no workers")
         with _minded(client):
             yield _through_dask(client, jobs or threads)
 
@@ -121,7 +121,7 @@ def _ray(address: str | None, jobs: int | None) -> Iterator[Stream]:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **({} if address else local))
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise ValueError(f"address: no Ray cluster answers at {address!r}: {error}") from error
+        raise ArgumentError("address", f"no Ray cluster answers at {address!r}: {error}") from error
     try:
         yield _through_ray(jobs or int(ray.cluster_resources().get("CPU", 1)))
     finally:

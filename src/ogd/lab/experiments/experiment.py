@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
-from ogd.checks import check_name, check_whole, is_number
+from ogd.checks import ArgumentError, check_name, check_whole, is_number
 from ogd.lab.catalogue import METHODS, Look
 from ogd.lab.records.request import Schedule
 
@@ -67,16 +67,16 @@ class Drawing:
     def __post_init__(self) -> None:
         check_name("drawing", self.kind, DRAWINGS)
         if self.over and self.kind not in ("bars", "lines"):
-            raise ValueError(f"over: is for bars and lines, not for {self.kind}")
+            raise ArgumentError("over", f"is for bars and lines, not for {self.kind}")
         if self.log and not (self.kind == "lines" and self.over):
-            raise ValueError("log: is for lines over a setting")
+            raise ArgumentError("log", "is for lines over a setting")
 
     def where(self, setting: Setting) -> float:
         """Return where a setting stands on the x axis."""
         value: Any = setting.get(self.over)
         value = value[-1] if isinstance(value, tuple | list) and value else value
         if not is_number(value):
-            raise ValueError(f"over: a setting has {value!r} for {self.over!r}, which is not a number")
+            raise ArgumentError("over", f"a setting has {value!r} for {self.over!r}, which is not a number")
         return float(value)
 
 
@@ -108,20 +108,22 @@ class Experiment:
     def __post_init__(self) -> None:
         check_name("value", self.value, VALUES)
         if bool(self.parts) != (self.value == "agreement") or (self.parts and (self.rows or self.drawing)):
-            raise ValueError("parts: are for a table of value 'agreement', which has nothing else")
+            raise ArgumentError("parts", "are for a table of value 'agreement', which has nothing else")
         for versions in self.parts:
             if len(versions) != len(self.columns):
-                raise ValueError(f"parts: {versions[0].name!r} has {len(versions)} versions, not {len(self.columns)}")
+                raise ArgumentError(
+                    "parts", f"{versions[0].name!r} has {len(versions)} versions, not {len(self.columns)}"
+                )
         for line in self.references:
             if len(line.cells) != len(self.columns) or not line.source:
-                raise ValueError(f"references: {line.label!r} needs {len(self.columns)} cells and a source")
+                raise ArgumentError("references", f"{line.label!r} needs {len(self.columns)} cells and a source")
         for row in self.rows:
             check_name("method", row.method, METHODS)
             wanted = 1 if self.value == "final" else len(self.columns)
             if len(row.settings) != wanted:
-                raise ValueError(f"settings: row {row.label!r} has {len(row.settings)}, not {wanted}")
+                raise ArgumentError("settings", f"row {row.label!r} has {len(row.settings)}, not {wanted}")
             if row.published and len(row.published) != len(self.columns):
-                raise ValueError(f"published: row {row.label!r} has {len(row.published)}, not {len(self.columns)}")
+                raise ArgumentError("published", f"row {row.label!r} has {len(row.published)}, not {len(self.columns)}")
         if self.drawing:
             _check_drawn(self, self.drawing)
 
@@ -147,10 +149,10 @@ def register(experiment: Experiment) -> Experiment:
     Examples:
         >>> register(EXPERIMENTS["rotated"])
         Traceback (most recent call last):
-        ValueError: name: 'rotated' is taken; choose another
+        ogd.checks.ArgumentError: name: 'rotated' is taken; choose another
     """
     if experiment.name in (ALL, *EXPERIMENTS):
-        raise ValueError(f"name: {experiment.name!r} is taken; choose another")
+        raise ArgumentError("name", f"{experiment.name!r} is taken; choose another")
     EXPERIMENTS[experiment.name] = experiment
     return experiment
 
@@ -214,13 +216,13 @@ def _check_drawn(experiment: Experiment, drawing: Drawing) -> None:
     settings = [setting for row in experiment.rows for setting in row.settings]
     if drawing.over:
         if experiment.value == "final":
-            raise ValueError("over: the columns of value 'final' are tasks, not settings")
+            raise ArgumentError("over", "the columns of value 'final' are tasks, not settings")
         for setting in settings:
             drawing.where(setting)
     if drawing.kind == "curves" and (
         experiment.value != "final" or not all(setting.get("curve_every") for setting in settings)
     ):
-        raise ValueError("drawing: curves take value 'final' and settings with curve_every")
+        raise ArgumentError("drawing", "curves take value 'final' and settings with curve_every")
 
 
 def _faster(setting: Setting, factor: int) -> Setting:

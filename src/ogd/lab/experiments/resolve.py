@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ogd.checks import check_name, check_whole
+from ogd.checks import ArgumentError, check_name, check_whole
 from ogd.lab import catalogue
 from ogd.lab.benchmarks.rules import rules_of
 from ogd.lab.data import Dataset
@@ -52,7 +52,7 @@ def resolve(
     check_name("model", model, HIDDEN)
     check_name("init", init, catalogue.INITS)
     if not isinstance(biases, bool):
-        raise ValueError(f"biases: must be True or False, not {biases!r}")
+        raise ArgumentError("biases", f"must be True or False, not {biases!r}")
     schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, keep_optimizer, seed, curve_every)
     settings, options = _shared_out(benchmark, method, own)
     check_tasks(tasks, settings)
@@ -79,18 +79,19 @@ def check_fit(request: Request, dataset: Dataset) -> None:
     pixels, least = dataset.train_images.shape[-2:], catalogue.LEAST_PIXELS[request.model]
     if min(pixels) < least:
         found = " × ".join(map(str, pixels))
-        raise ValueError(f"model: a {request.model} takes images from {least} × {least} pixels on, not {found}")
+        raise ArgumentError("model", f"a {request.model} takes images from {least} × {least} pixels on, not {found}")
     sizes = rules_of(request.benchmark).sizes(request, dataset)
     if request.batch_size > min(sizes):
-        raise ValueError(
-            f"batch_size: {request.batch_size} is above the {min(sizes):,} training examples of the smallest task"
+        raise ArgumentError(
+            "batch_size", f"{request.batch_size} is above the {min(sizes):,} training examples of the smallest task"
         )
     steps = request.schedule.steps(*sizes)
     if request.curve_every is not None and steps // request.curve_every * request.tasks > MOST_POINTS:
         least = math.ceil(steps * request.tasks / MOST_POINTS)
-        raise ValueError(
-            f"curve_every: must be at least {least:,} for {steps:,} steps and {request.tasks} tasks, not "
-            f"{request.curve_every:,}: a curve has at most {MOST_POINTS:,} numbers"
+        raise ArgumentError(
+            "curve_every",
+            f"must be at least {least:,} for {steps:,} steps and {request.tasks} tasks, not "
+            f"{request.curve_every:,}: a curve has at most {MOST_POINTS:,} numbers",
         )
 
 
@@ -102,19 +103,19 @@ def _check_memory(request: Request, classes: int) -> None:
     each = classes if request.options.get("outputs") == "all" else 1
     if 0 < in_total < request.tasks * each:
         what = "an example per task" if each == 1 else "the logits of an example per task"
-        raise ValueError(f"in_total: must be at least {request.tasks * each}, {what}, not {in_total}")
+        raise ArgumentError("in_total", f"must be at least {request.tasks * each}, {what}, not {in_total}")
     if not in_total and 0 < per_task < each:
-        raise ValueError(f"per_task: must be at least {each}, the logits of one example, not {per_task}")
+        raise ArgumentError("per_task", f"must be at least {each}, the logits of one example, not {per_task}")
 
 
 def check_tasks(tasks: int | None, settings: Mapping[str, Any]) -> None:
     """Raise a ValueError if there are more tasks than a record can hold, before anything is made for them."""
     check_whole(1, optional=("tasks",), tasks=tasks)
     if tasks is not None and tasks > MOST_TASKS:
-        raise ValueError(f"tasks: must be at most {MOST_TASKS}, not {tasks:,}")
+        raise ArgumentError("tasks", f"must be at most {MOST_TASKS}, not {tasks:,}")
     angles = settings.get("angles")
     if isinstance(angles, Sequence) and len(angles) > MOST_TASKS:
-        raise ValueError(f"angles: must be at most {MOST_TASKS}, one per task, not {len(angles):,}")
+        raise ArgumentError("angles", f"must be at most {MOST_TASKS}, one per task, not {len(angles):,}")
 
 
 def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
@@ -122,11 +123,11 @@ def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
     if hidden is None:
         return HIDDEN[model]
     if not hidden:
-        raise ValueError("hidden: give at least one layer")
+        raise ArgumentError("hidden", "give at least one layer")
     for units in hidden:
         check_whole(1, hidden=units)
     if model == "cnn" and len(hidden) != 1:
-        raise ValueError(f"hidden: a cnn has one hidden linear layer, not {len(hidden)}")
+        raise ArgumentError("hidden", f"a cnn has one hidden linear layer, not {len(hidden)}")
     return tuple(hidden)
 
 
@@ -138,9 +139,9 @@ def _shared_out(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[di
     for name in given.keys() - settings - options:
         owners = [b for b, entry in catalogue.BENCHMARKS.items() if name in {option.name for option in entry.settings}]
         if owners:
-            raise ValueError(f"{name}: is for benchmark {' or '.join(map(repr, owners))}, not {benchmark!r}")
+            raise ArgumentError(name, f"is for benchmark {' or '.join(map(repr, owners))}, not {benchmark!r}")
         has = f", which has {', '.join(sorted(options))}" if options else ", which has none"
-        raise ValueError(f"{name}: is no option of {method}{has}")
+        raise ArgumentError(name, f"is no option of {method}{has}")
     return (
         {name: value for name, value in given.items() if name in settings},
         {name: value for name, value in given.items() if name in options},

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ogd import files
-from ogd.checks import check_whole
+from ogd.checks import ArgumentError, check_whole
 from ogd.lab import records
 from ogd.lab.data import Dataset
 from ogd.lab.experiments import plan
@@ -125,4 +125,4 @@ def check_runs(runs: int) -> None:
     """Raise a ValueError unless this many runs can be trained."""
     check_whole(1, runs=runs)
     if runs > MOST:
-        raise ValueError(f"runs: must be at most {MOST:,}, not {runs:,}")
+        raise ArgumentError("runs", f"must be at most {MOST:,}, not {runs:,}")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ogd import seeds
+from ogd.checks import ArgumentError
 from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.methods.finished_task import FinishedTask
 
@@ -103,7 +104,7 @@ def equal_shares(total: int, tasks: int) -> list[int]:
         [167, 167, 166]
     """
     if total < tasks:
-        raise ValueError(f"in_total: {total} examples cannot be shared by {tasks} tasks")
+        raise ArgumentError("in_total", f"{total} examples cannot be shared by {tasks} tasks")
     return [total // tasks + (t < total % tasks) for t in range(tasks)]
 
 

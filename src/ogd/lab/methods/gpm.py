@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ogd.checks import ArgumentError
 from ogd.lab import catalogue
 from ogd.lab.catalogue.methods import BASIS_EXAMPLES, THRESHOLD, THRESHOLD_GROWTH, THRESHOLD_INPUT
 from ogd.lab.methods.explicit_projection import ExplicitProjection
@@ -59,7 +60,7 @@ class GPM(Method):
 
     def begin(self, model: Stack, seed: int) -> None:
         if not isinstance(model, StackedMLP):
-            raise ValueError("method: gpm works on perceptrons only: it needs a StackedMLP")
+            raise ArgumentError("method", "gpm works on perceptrons only: it needs a StackedMLP")
         self.bases: list[list[Tensor]] = []  # M (in, r) of every layer and run, float64
         self.stacked: list[Tensor] = []  # of every layer, (R, in, r), in the model's precision
 

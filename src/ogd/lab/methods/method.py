@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ogd.checks import ArgumentError
 from ogd.lab.benchmarks import Task
 from ogd.lab.catalogue import Option
 from ogd.lab.methods.finished_task import FinishedTask
@@ -107,5 +108,5 @@ def per_run(option: Option[float], given: float | Sequence[float]) -> tuple[floa
 def stack_values(option: Option[float], values: tuple[float, ...], model: Stack) -> Tensor:
     """Return the values of such an option as a tensor for the runs of a stack, (1,) or (R,)."""
     if len(values) not in (1, len(model.runs)):
-        raise ValueError(f"{option.name}: {len(values)} values do not fit {len(model.runs)} runs")
+        raise ArgumentError(option.name, f"{len(values)} values do not fit {len(model.runs)} runs")
     return torch.tensor(values, dtype=torch.float64).to(model.dtype)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
+from ogd.checks import ArgumentError
 from ogd.lab import catalogue
 from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.catalogue.methods import (
@@ -92,7 +93,7 @@ class OGD(Method):
         shares = task_budgets(self.per_task, self.in_total, finished.number)
         if shares[-1] < width:
             which = "in_total" if self.in_total else "per_task"
-            raise ValueError(f"{which}: {shares[-1]} gradients cannot hold all {width} logits of one example")
+            raise ArgumentError(which, f"{shares[-1]} gradients cannot hold all {width} logits of one example")
         if self.in_total and self.directions != "sketch":
             self._shrink(shares, finished.outputs)
         if self.directions != "drawn":
@@ -116,7 +117,7 @@ class OGD(Method):
         if isinstance(model, StackedMLP) and isinstance(optimizer, SGD):
             return ImplicitProjection(optimizer, projector)
         if self.projection == "implicit":
-            raise ValueError("projection: 'implicit' needs a StackedMLP and the optimizer sgd; use 'explicit'")
+            raise ArgumentError("projection", "'implicit' needs a StackedMLP and the optimizer sgd; use 'explicit'")
         return ExplicitProjection(optimizer, projector, self.every)
 
     def _width(self, classes: Classes, outputs: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ogd.checks import check_name
+from ogd.checks import ArgumentError, check_name
 from ogd.lab import catalogue
 from ogd.lab.benchmarks import Benchmark
 from ogd.lab.models.mlp import StackedMLP
@@ -63,7 +63,9 @@ def cnn(
     """
     least = catalogue.LEAST_PIXELS["cnn"]
     if len(shape) != 3 or min(shape[1:]) < least:
-        raise ValueError(f"model: a cnn takes images (channels, height, width) from {least} × {least} on, not {shape}")
+        raise ArgumentError(
+            "model", f"a cnn takes images (channels, height, width) from {least} × {least} on, not {shape}"
+        )
     channels, height, width = shape
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5, padding=2, bias=biases),

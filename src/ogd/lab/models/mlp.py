@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ogd import seeds
-from ogd.checks import check_name, is_whole
+from ogd.checks import ArgumentError, check_name, is_whole
 from ogd.lab import catalogue
 from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.models.gradient import FactoredGradient
@@ -58,7 +58,9 @@ class StackedMLP(nn.Module, Stack):
     ) -> None:
         super().__init__()
         if isinstance(sizes, int) or len(sizes) < 2 or not all(is_whole(size, 1) for size in sizes):
-            raise ValueError(f"sizes: give whole numbers from 1, those of inputs and outputs at least, not {sizes!r}")
+            raise ArgumentError(
+                "sizes", f"give whole numbers from 1, those of inputs and outputs at least, not {sizes!r}"
+            )
         self.sizes, self.runs = tuple(sizes), numbered(runs)
         check_name("init", init, catalogue.INITS)
         drawn = [_drawn(self.sizes, init, heads, seeds.generator(seed, r, "weights")) for r in self.runs]
@@ -157,11 +159,11 @@ class StackedMLP(nn.Module, Stack):
         """Stack ordinary modules, each Linear, ReLU, …, Linear of the same sizes, as runs 0, 1, 2, …"""
         sizes = {_sizes(module) for module in modules}
         if len(sizes) != 1:
-            raise ValueError(f"modules: give networks of one shape, not {sorted(sizes)}")
+            raise ArgumentError("modules", f"give networks of one shape, not {sorted(sizes)}")
         linear = [[layer for layer in module if isinstance(layer, nn.Linear)] for module in modules]
         biases = {layer.bias is not None for layers in linear for layer in layers}
         if len(biases) != 1:
-            raise ValueError("modules: either every layer has a bias, or none")
+            raise ArgumentError("modules", "either every layer has a bias, or none")
         stack = cls(sizes.pop(), runs=len(modules), biases=biases.pop(), dtype=linear[0][0].weight.dtype)
         with torch.no_grad():
             for i, (weight, bias) in enumerate(stack.layers):
@@ -213,6 +215,6 @@ def _sizes(module: nn.Sequential) -> tuple[int, ...]:
     linear, between = list(module)[::2], list(module)[1::2]
     alternate = len(linear) == len(between) + 1 and all(isinstance(layer, nn.ReLU) for layer in between)
     if not alternate or not all(isinstance(layer, nn.Linear) for layer in linear):
-        raise ValueError("modules: each must be an nn.Sequential of Linear, ReLU, …, Linear")
+        raise ArgumentError("modules", "each must be an nn.Sequential of Linear, ReLU, …, Linear")
     layers = [layer for layer in linear if isinstance(layer, nn.Linear)]
     return (layers[0].in_features, *(layer.out_features for layer in layers))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from ogd import memory, seeds
-from ogd.checks import check_name
+from ogd.checks import ArgumentError, check_name
 from ogd.lab import catalogue
 from ogd.lab.benchmarks.batches import Batch, in_order
 from ogd.lab.models.gradient import DenseGradient
@@ -44,7 +44,7 @@ class StackedModules(Stack):
             check_module(module)
         self.runs = numbered(len(modules) if runs is None else runs)
         if len(self.runs) != len(modules):
-            raise ValueError(f"runs: {len(self.runs)} numbers do not fit {len(modules)} modules")
+            raise ArgumentError("runs", f"{len(self.runs)} numbers do not fit {len(modules)} modules")
         params, buffers = stack_module_state(list(modules))
         trained = {name for name, w in modules[0].named_parameters() if w.requires_grad}
         self.params = {name: w.detach().requires_grad_() for name, w in params.items() if name in trained}
@@ -143,17 +143,19 @@ def check_module(module: nn.Module) -> None:
         raise TypeError(f"model: must be an nn.Module, not {type(module).__name__}")
     for name, part in module.named_modules():
         if getattr(part, "track_running_stats", False) or isinstance(part, nn.modules.batchnorm._BatchNorm):
-            raise ValueError(
-                f"model: {name or type(part).__name__} keeps batch statistics, which couple the examples of a batch "
-                "and change outside of any optimizer; use GroupNorm or LayerNorm"
+            raise ArgumentError(
+                "model",
+                f"{name or type(part).__name__} keeps batch statistics, which couple the examples of a batch "
+                "and change outside of any optimizer; use GroupNorm or LayerNorm",
             )
         if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise ValueError(
-                f"model: {name or type(part).__name__} draws at random while training, and a run must draw from "
-                "(seed, run) alone; leave dropout out, or set p=0"
+            raise ArgumentError(
+                "model",
+                f"{name or type(part).__name__} draws at random while training, and a run must draw from "
+                "(seed, run) alone; leave dropout out, or set p=0",
             )
     if not any(w.requires_grad for w in module.parameters()):
-        raise ValueError("model: has no parameters to train")
+        raise ArgumentError("model", "has no parameters to train")
 
 
 def _told(z: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ogd.checks import is_whole
+from ogd.checks import ArgumentError, is_whole
 from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.models.gradient import Gradient
 from ogd.memory.blocks.pieces import Piece
@@ -61,7 +61,7 @@ class Stack:
     def index(self, run: int) -> int:
         """Return where in the stack a run is."""
         if run not in self.runs:
-            raise ValueError(f"run: {run} is not in this stack of runs {self.runs}")
+            raise ArgumentError("run", f"{run} is not in this stack of runs {self.runs}")
         return self.runs.index(run)
 
 
@@ -74,7 +74,7 @@ def numbered(runs: int | Sequence[int]) -> tuple[int, ...]:
     """
     numbers = tuple(range(runs)) if isinstance(runs, int) else tuple(runs)
     if not numbers or not all(is_whole(run) for run in numbers):
-        raise ValueError(f"runs: give how many, at least one, or the numbers of some runs, from 0; not {runs!r}")
+        raise ArgumentError("runs", f"give how many, at least one, or the numbers of some runs, from 0; not {runs!r}")
     return numbers
 
 

@@ -9,6 +9,8 @@ task is NaN where there is only one.
 import numpy as np
 import numpy.typing as npt
 
+from ogd.checks import ArgumentError
+
 Array = npt.NDArray[np.float64]
 
 
@@ -51,7 +53,7 @@ def forward_transfer(a: npt.ArrayLike) -> Array:
 def _checked(a: npt.ArrayLike) -> Array:
     matrix = np.asarray(a, dtype=np.float64)
     if matrix.ndim < 2 or matrix.shape[-2] != matrix.shape[-1] + 1 or matrix.shape[-1] == 0:
-        raise ValueError(f"a: an accuracy matrix is (…, 1 + tasks, tasks), not {matrix.shape}")
+        raise ArgumentError("a", f"an accuracy matrix is (…, 1 + tasks, tasks), not {matrix.shape}")
     return matrix
 
 

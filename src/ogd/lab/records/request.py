@@ -7,7 +7,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from ogd import json_files
-from ogd.checks import check_name, check_whole, is_number
+from ogd.checks import ArgumentError, check_name, check_whole, is_number
 from ogd.lab import catalogue
 from ogd.lab.catalogue.entry import Value
 from ogd.lab.records.schema import Newer, check_fields, check_known, inside
@@ -40,15 +40,15 @@ class Schedule:
         check_whole(0, seed=self.seed)
         check_name("optimizer", self.optimizer, OPTIMIZERS)
         if not is_number(self.lr) or self.lr <= 0:
-            raise ValueError(f"lr: must be a positive number, not {self.lr!r}")
+            raise ArgumentError("lr", f"must be a positive number, not {self.lr!r}")
         if not is_number(self.momentum) or not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum: must be a number of at least 0 and below 1, not {self.momentum!r}")
+            raise ArgumentError("momentum", f"must be a number of at least 0 and below 1, not {self.momentum!r}")
         if self.momentum and self.optimizer != "sgd":
-            raise ValueError(f"momentum: is for optimizer 'sgd', not {self.optimizer!r}")
+            raise ArgumentError("momentum", f"is for optimizer 'sgd', not {self.optimizer!r}")
         if not isinstance(self.keep_optimizer, bool):
-            raise ValueError(f"keep_optimizer: must be True or False, not {self.keep_optimizer!r}")
+            raise ArgumentError("keep_optimizer", f"must be True or False, not {self.keep_optimizer!r}")
         if self.keep_optimizer and self.optimizer != "adam":
-            raise ValueError(f"keep_optimizer: is for optimizer 'adam', not {self.optimizer!r}")
+            raise ArgumentError("keep_optimizer", f"is for optimizer 'adam', not {self.optimizer!r}")
 
     def steps(self, *examples: int) -> int:
         """Return the number of steps for tasks with these numbers of training examples."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ogd import json_files
+from ogd.checks import ArgumentError
 from ogd.files import SPECIAL, is_special
 from ogd.json_files import BadFile, Wrong
 from ogd.terminal import visible
@@ -53,14 +54,15 @@ def converted(content: bytes, path: Path, kind: str, convert: Callable[[Any], T]
 
 @contextmanager
 def inside(field: str) -> Iterator[None]:
-    """Turn errors that name an argument, `lr: must be …`, into ones that name a field, `request.lr: must be …`."""
+    """Turn an error that names an argument, such as `lr`, into one that names a field, `request.lr`."""
     try:
         yield
     except Newer:
         raise
+    except ArgumentError as error:
+        raise Wrong(f"{field}.{error.name}" if error.name else field, error.message) from error
     except ValueError as error:
-        name, colon, problem = str(error).partition(": ")
-        raise (Wrong(f"{field}.{name}", problem) if colon else Wrong(field, name)) from error
+        raise Wrong(field, str(error)) from error
 
 
 def check_schema(value: Any) -> None:

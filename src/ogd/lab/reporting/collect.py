@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ogd.checks import ArgumentError
 from ogd.lab.data import Dataset, load
 from ogd.lab.experiments import EXPERIMENTS, Experiment, quick
 from ogd.lab.experiments.runs import ExperimentRuns, find_runs
@@ -16,15 +17,16 @@ def collect(folder: Path) -> list[ExperimentRuns]:
     some: experiments share settings, so a few records at full scale may have come from a neighbour.
     """
     if folder.is_file():
-        raise ValueError(f"dir: {str(folder)!r} is a file; give the folder that holds records")
+        raise ArgumentError("dir", f"{str(folder)!r} is a file; give the folder that holds records")
     if not folder.is_dir():
-        raise ValueError(
-            f"dir: there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"
+        raise ArgumentError(
+            "dir", f"there is no folder {str(folder)!r}; `ogd reproduce all --quick --out {folder}` makes it"
         )
     if not places(folder):
-        raise ValueError(
-            f"dir: {str(folder)!r} holds no records; `ogd run --out {folder}` makes some, and "
-            f"`ogd reproduce all --quick --out {folder}` those of the paper's tables and figures"
+        raise ArgumentError(
+            "dir",
+            f"{str(folder)!r} holds no records; `ogd run --out {folder}` makes some, and "
+            f"`ogd reproduce all --quick --out {folder}` those of the paper's tables and figures",
         )
     return found_in(folder)
 

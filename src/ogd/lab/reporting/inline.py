@@ -6,6 +6,7 @@ from html import escape
 
 from matplotlib.figure import Figure
 
+from ogd.checks import ArgumentError
 from ogd.lab.reporting.hover import Spot
 from ogd.lab.reporting.style import INK, MUTED, PART, svg
 
@@ -20,7 +21,7 @@ def inline(figure: Figure, name: str, label: str, spots: Iterable[Spot] = ()) ->
         r"<svg [^>]*?viewBox=\"0 0 ([\d.]+) ([\d.]+)\"[^>]*>(.*)</svg>", svg(figure, text=True), re.DOTALL
     )
     if match is None:
-        raise ValueError(f"{name}: matplotlib wrote no SVG with a viewBox")
+        raise ArgumentError(name, "matplotlib wrote no SVG with a viewBox")
     width, height, body = float(match[1]), float(match[2]), match[3]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)  # it speaks of *, that is of the whole page

@@ -5,13 +5,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from time import time
 
+from ogd.checks import ArgumentError
 from ogd.lab.records import RunRecord
 
 
 def check() -> None:
     """Raise a ValueError where TensorBoard is not installed."""
     if find_spec("tensorboard") is None:
-        raise ValueError("tensorboard: the package is not installed; `pip install tensorboard` installs it")
+        raise ArgumentError("tensorboard", "the package is not installed; `pip install tensorboard` installs it")
 
 
 def write(records: Iterable[RunRecord], folder: Path) -> None:

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from ogd import json_files
+from ogd.checks import ArgumentError
 from ogd.lab.catalogue import METHODS
 from ogd.lab.records import RunRecord, packed, speed, tuning
 from ogd.lab.records.record import read_journal, read_placed
@@ -34,7 +35,7 @@ class Verdict:
 def verify(folder: Path) -> Verdict:
     """Check every file of a folder of records; nothing is written, and nothing trained."""
     if not folder.is_dir():
-        raise ValueError(f"dir: there is no folder {str(folder)!r}")
+        raise ArgumentError("dir", f"there is no folder {str(folder)!r}")
     verdict, kept = Verdict(), defaultdict[str, dict[int, Placed]](dict)
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".safetensors" or path.name.startswith(".") or path.match("unit-*.json"):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from ogd.checks import ArgumentError
 from ogd.lab.benchmarks import Benchmark
 from ogd.lab.methods import SGD, Method
 from ogd.lab.models.modules import StackedModules
@@ -85,7 +86,9 @@ def first_task(
 def _stack(model: Stack | Callable[[], nn.Module], runs: int | Sequence[int] | None, seed: int) -> Stack:
     if isinstance(model, Stack):
         if runs is not None:
-            raise ValueError("runs: a stack already has its runs; give runs= only with a function that makes a module")
+            raise ArgumentError(
+                "runs", "a stack already has its runs; give runs= only with a function that makes a module"
+            )
         return model
     if isinstance(model, nn.Module) or not callable(model):
         raise TypeError(
@@ -112,10 +115,10 @@ def _check(
     smallest = min(benchmark.tasks, key=lambda task: len(task.train))
     n, size = len(smallest.train), schedule.batch_size
     if size > n:
-        raise ValueError(f"batch_size: {size} is above the {n} training examples of {smallest.name}")
+        raise ArgumentError("batch_size", f"{size} is above the {n} training examples of {smallest.name}")
     try:
         outputs = model.logits(benchmark.tasks[0].train.x[:1]).shape[-1]
     except (RuntimeError, ValueError) as error:
-        raise ValueError(f"model: cannot take inputs of shape {benchmark.shape}: {error}") from error
+        raise ArgumentError("model", f"cannot take inputs of shape {benchmark.shape}: {error}") from error
     if outputs != benchmark.outputs:
-        raise ValueError(f"model: has {outputs} logits where the benchmark has {benchmark.outputs} classes")
+        raise ArgumentError("model", f"has {outputs} logits where the benchmark has {benchmark.outputs} classes")
