@@ -9,11 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ogd.lab.progress import clock
-from ogd.lab.reporting import cost
-from ogd.lab.reporting.cells import Entry
+from ogd.lab.reporting.cells import MARKS, ROUNDING, SLACK, Entry
 from ogd.lab.reporting.compare import Comparison
-from ogd.lab.reporting.judge import MARKS, ROUNDING, SLACK
-from ogd.lab.reporting.page import scores
+from ogd.lab.reporting.page import scores, seconds
 from ogd.lab.reporting.report import comparisons
 from ogd.lab.reporting.tables import mean_std, signed
 
@@ -66,9 +64,9 @@ def times(found: list[Comparison]) -> None:
     records = [record for one in found for record in one.found.records()]
     for one in found:
         if one.found.share:
-            time = clock(cost.seconds(one.found.records()))
+            time = clock(seconds(one.found.records()))
             print(f"| {one.experiment.where}, {one.experiment.name} | {one.runs.split(' run')[0]} | {time} |")
-    print(f"| all, what they share once | | {clock(cost.seconds(records))} |")
+    print(f"| all, what they share once | | {clock(seconds(records))} |")
 
 
 def _counts(rule: str, verdicts: Iterable[str]) -> None:

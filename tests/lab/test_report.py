@@ -15,12 +15,13 @@ from ogd.lab.experiments import EXPERIMENTS, resolve
 from ogd.lab.experiments.experiment import Cell
 from ogd.lab.experiments.paper import INIT
 from ogd.lab.records.speed import Ratio, write
-from ogd.lab.reporting import cost, figures, formats, heatmaps
-from ogd.lab.reporting.cells import Entry
+from ogd.lab.reporting import figures, formats
+from ogd.lab.reporting import page as pages
+from ogd.lab.reporting.accuracy_plots import heat_maps
+from ogd.lab.reporting.cells import RULE, Entry, judge
 from ogd.lab.reporting.choices import CHOICES
 from ogd.lab.reporting.collect import collect
 from ogd.lab.reporting.compare import Comparison
-from ogd.lab.reporting.judge import RULE, judge
 from ogd.lab.reporting.page import page, scores
 from ogd.lab.reporting.report import comparisons
 
@@ -112,7 +113,7 @@ def test_fewer_runs_are_said_wherever_they_are_shown(tmp_path):
     (score,) = scores([table])
     assert score.tally.missing == 5
     assert score.tally.counts.total() == 20
-    titles = [axes.get_title("left") for axes in heatmaps.draw(table.found).axes]
+    titles = [axes.get_title("left") for axes in heat_maps(table.found).axes]
     assert "SGD (2 of 5 runs)" in titles
     assert "MTL" not in titles
 
@@ -173,9 +174,9 @@ def test_the_time_of_a_step_stands_beside_every(tmp_path):
 def test_a_group_s_time_counts_once(few):
     records = list(comparison(few, "rotated").found.records())
     assert len(records) == 16
-    assert cost.seconds(records) == pytest.approx(8 * 60.5)
-    assert cost.seconds(records * 2) == cost.seconds(records)
-    facts = dict(cost.environments(records))
+    assert pages.seconds(records) == pytest.approx(8 * 60.5)
+    assert pages.seconds(records * 2) == pages.seconds(records)
+    facts = dict(pages.environments(records))
     assert facts["commit"] == [("0123456789", 16)]
     assert facts["system"] == [("not known", 16)]
 

@@ -11,15 +11,15 @@ from made_records import keep, made, make
 from ogd.lab import cli
 from ogd.lab.catalogue import METHODS, Look
 from ogd.lab.experiments import EXPERIMENTS, resolve
-from ogd.lab.reporting import hover, opening
+from ogd.lab.reporting import html_figures, opening
+from ogd.lab.reporting.accuracy_plots import spread
 from ogd.lab.reporting.cells import Tally
 from ogd.lab.reporting.figures import RINGS, draw
+from ogd.lab.reporting.html_figures import swatches
 from ogd.lab.reporting.own import others
 from ogd.lab.reporting.page import in_order, page, scores
 from ogd.lab.reporting.report import comparisons
-from ogd.lab.reporting.swatches import swatches
 from ogd.lab.reporting.tables import mean_std
-from ogd.lab.reporting.traces import spread
 
 
 def run_of(folder, mnist, benchmark, method, runs=2, **setting):
@@ -130,7 +130,7 @@ def test_areas_cover_the_panels_and_say_what_the_table_says(tmp_path, name):
     make(tmp_path, [name])
     comparison = next(one for one in comparisons(tmp_path) if one.experiment.name == name)
     figure = draw(comparison)
-    areas = hover.spots(figure, comparison)
+    areas = html_figures.spots(figure, comparison)
     width, height = 72 * figure.get_size_inches()
     panels = [axes.get_window_extent() for axes in figure.axes]
     covered = sum(area.width * area.height for area in areas)
@@ -147,9 +147,9 @@ def test_areas_cover_the_panels_and_say_what_the_table_says(tmp_path, name):
 def test_areas_of_a_curve_go_from_left_to_right(tmp_path):
     make(tmp_path, ["curves"])
     comparison = next(one for one in comparisons(tmp_path) if one.experiment.name == "curves")
-    areas = hover.spots(draw(comparison), comparison)
+    areas = html_figures.spots(draw(comparison), comparison)
     of_task = [area for area in areas if area.text.startswith("task 1 ")]
-    assert 30 < len(of_task) <= hover.MOST
+    assert 30 < len(of_task) <= html_figures.MOST
     assert [area.x for area in of_task] == sorted(area.x for area in of_task)
     assert all(line.label in of_task[-1].text for line in comparison.lines)
 

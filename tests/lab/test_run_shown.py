@@ -13,7 +13,7 @@ from ogd.lab import cli
 from ogd.lab.experiments import resolve
 from ogd.lab.records import Curve, find
 from ogd.lab.reporting import tensorboard
-from ogd.lab.reporting.sparks import BEFORE, BLOCKS, sparks
+from ogd.lab.reporting.tables import BEFORE, BLOCKS, sparklines
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["run", "--tasks", "2", "--runs", "1", "--epochs", "1", "--batch-size", "7", "--hidden", "6", "--method", "sgd"]
@@ -53,7 +53,7 @@ def test_blocks_are_for_terminals(tiny_folder, tmp_path, capsys, monkeypatch, te
 
 
 def table(mnist, methods, **setting):
-    return sparks([[made(resolve("rotated", m, mnist, **setting), r) for r in range(2)] for m in methods])
+    return sparklines([[made(resolve("rotated", m, mnist, **setting), r) for r in range(2)] for m in methods])
 
 
 def test_a_line_per_method_and_a_column_per_task(mnist):
@@ -85,7 +85,7 @@ def test_of_many_tasks_some_are_shown(mnist):
 def test_equal_accuracies_can_be_drawn(mnist):
     request = resolve("rotated", "sgd", mnist, tasks=2)
     record = SimpleNamespace(request=request, curve=None, accuracy=np.full((3, 2), 1.0))
-    assert sparks([[record]]).groups[0][0][1] == BLOCKS[0] * 4
+    assert sparklines([[record]]).groups[0][0][1] == BLOCKS[0] * 4
 
 
 def test_what_tensorboard_is_told(mnist):
@@ -155,7 +155,7 @@ def test_event_files_go_to_a_folder_per_run_and_replace_older_ones(tiny_folder, 
 
 def test_the_document_shows_what_the_records_say(mnist):
     requests = [resolve("rotated", method, mnist, init="glorot") for method in ("ogd", "sgd", "er")]
-    drawn = sparks([list(find(ROOT / "results", request).values())[:5] for request in requests])
+    drawn = sparklines([list(find(ROOT / "results", request).values())[:5] for request in requests])
     text = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
     shown = [line.split() for line in text[text.index(drawn.title) : text.index(drawn.caption)].splitlines()]
     assert shown[1:-1] == [[*drawn.columns], *([*line] for group in drawn.groups for line in group)]

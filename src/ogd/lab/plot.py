@@ -18,7 +18,7 @@ from ogd.checks import ArgumentError
 from ogd.lab.catalogue import METHODS, Look
 from ogd.lab.catalogue.register import PALETTE
 from ogd.lab.records import RunRecord, read
-from ogd.lab.reporting import traces
+from ogd.lab.reporting.accuracy_plots import COLOURS, Trace, colour_floor, draw_matrix, draw_traces
 from ogd.lab.reporting.style import styled
 
 __all__ = ["matrix", "methods", "tasks"]
@@ -44,7 +44,7 @@ def tasks(runs: Runs, ax: Axes | None = None) -> Axes:
     percent = _percent(runs)
     drawn = []
     for task in range(percent.shape[-1]):
-        drawn.append(traces.Trace(f"task {task + 1}", _one(percent, task), _shade(task, percent.shape[-1])))
+        drawn.append(Trace(f"task {task + 1}", _one(percent, task), _shade(task, percent.shape[-1])))
     return _draw(ax, drawn, "accuracy (%)")
 
 
@@ -66,7 +66,7 @@ def matrix(runs: Runs, ax: Axes | None = None) -> Axes:
     percent = _percent(runs).mean(0)[1:]
     with styled():
         ax = ax or _axes()
-        traces.matrix(ax, percent, Normalize(traces.floor(percent), 100))
+        draw_matrix(ax, percent, Normalize(colour_floor(percent), 100))
         ax.set(xlabel="accuracy (%) on task", ylabel="after training on task")
     return ax
 
@@ -102,7 +102,7 @@ def methods(runs: Mapping[str, Runs], task: int | None = None, ax: Axes | None =
     for number, (name, percent) in enumerate(percents.items()):
         entry = METHODS.get(name)
         look, label = (entry.look, entry.label) if entry else (PALETTE[number % len(PALETTE)], name)
-        drawn.append(traces.Trace(label, _so_far(percent) if task is None else _one(percent, task - 1), look))
+        drawn.append(Trace(label, _so_far(percent) if task is None else _one(percent, task - 1), look))
     return _draw(ax, drawn, "average over the tasks so far (%)" if task is None else f"accuracy on task {task} (%)")
 
 
@@ -137,13 +137,13 @@ def _one(percent: Array, task: int) -> Array:
 
 def _shade(task: int, tasks: int) -> Look:
     """Let colours run from the first task to the last, short of the brightest."""
-    return Look(to_hex(traces.COLOURS(0.85 * task / max(tasks - 1, 1))))
+    return Look(to_hex(COLOURS(0.85 * task / max(tasks - 1, 1))))
 
 
-def _draw(ax: Axes | None, drawn: Sequence[traces.Trace], measure: str) -> Axes:
+def _draw(ax: Axes | None, drawn: Sequence[Trace], measure: str) -> Axes:
     with styled():
         ax = ax or _axes()
-        traces.draw(ax, drawn)
+        draw_traces(ax, drawn)
         ax.set_ylabel(measure)
     return ax
 

@@ -25,7 +25,7 @@ def run(options: Namespace) -> None:
     from ogd.lab.data import load
     from ogd.lab.experiments import runner
     from ogd.lab.reporting import overview, tensorboard
-    from ogd.lab.reporting.sparks import drawable, sparks
+    from ogd.lab.reporting.tables import can_draw, sparklines
 
     if options.tensorboard:
         tensorboard.check()
@@ -45,8 +45,8 @@ def run(options: Namespace) -> None:
         show_json([record for records in outcome.found for record in records])
     elif whole:
         overview(whole).show(options.markdown)
-        if drawable(sys.stdout) and not options.markdown and whole[0][0].request.tasks > 1:
-            sparks(whole).show()
+        if can_draw(sys.stdout) and not options.markdown and whole[0][0].request.tasks > 1:
+            sparklines(whole).show()
         for records in whole:
             print(f"records: {visible(place_of(records[0].request, options.out))}", file=sys.stderr)
     complain(outcome.failures)

@@ -1,8 +1,8 @@
 """What a reader must know to read a table or a figure, beyond its title."""
 
 from ogd.lab.catalogue import METHODS
+from ogd.lab.reporting.accuracy_plots import lowest_colour
 from ogd.lab.reporting.compare import Comparison
-from ogd.lab.reporting.heatmaps import lowest
 
 TIMES = "The last column is the measured time, on one thread."
 BARS = "Bars are means over {runs}, error bars ± one standard deviation; the axis does not begin at 0."
@@ -40,8 +40,8 @@ def heat_map(comparison: Comparison) -> str:
     """Return the caption of a heat map."""
     return (
         f"Accuracy (%) after each task (down) on every task (across), mean over {comparison.runs}; "
-        f"{comparison.experiment.profile}. Colours run from {lowest(comparison.found):g}\u00a0% (dark) to 100\u00a0% "
-        "(bright); tasks not trained yet stand without colour."
+        f"{comparison.experiment.profile}. Colours run from {lowest_colour(comparison.found):g}\u00a0% (dark) to "
+        "100\u00a0% (bright); tasks not trained yet stand without colour."
     )
 
 

@@ -10,8 +10,7 @@ from ogd.lab.catalogue import METHODS
 from ogd.lab.experiments.experiment import YARDSTICK, Cell, Experiment, Row
 from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
 from ogd.lab.records import average_accuracy, final_accuracy
-from ogd.lab.reporting.cells import Entry, Line, Tally
-from ogd.lab.reporting.judge import FORMULA
+from ogd.lab.reporting.cells import FORMULA, Entry, Line, Tally
 from ogd.lab.reporting.tables import matrices
 
 ALONE = "ours only"

@@ -5,9 +5,8 @@ import io
 import math
 import re
 
-from ogd.lab.reporting.cells import Entry, Line, Tally
+from ogd.lab.reporting.cells import FORMULA, FORMULA_LATEX, MARKS, Entry, Line, Mark, Tally
 from ogd.lab.reporting.compare import ALONE, Comparison
-from ogd.lab.reporting.judge import FORMULA, FORMULA_LATEX, MARKS, Mark
 from ogd.lab.reporting.tables import Table, mean_std, signed
 
 Text = tuple[str, Mark | None]

@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ogd.lab.catalogue import METHODS
+from ogd.lab.reporting.accuracy_plots import Trace, draw_traces
 from ogd.lab.reporting.cells import Tally
 from ogd.lab.reporting.compare import Comparison
-from ogd.lab.reporting.hover import Spot, strips
+from ogd.lab.reporting.html_figures import Spot, strips
 from ogd.lab.reporting.own import WHOLE, Own
 from ogd.lab.reporting.style import canvas, settle, styled
 from ogd.lab.reporting.tables import Array, matrices, mean_std
-from ogd.lab.reporting.traces import Trace, draw
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def picture(opening: Opening) -> tuple[Figure, list[Spot]]:
     with styled():
         figure = canvas(5.4, 3.5)
         axes = figure.subplots()
-        draw(axes, opening.traces)
+        draw_traces(axes, opening.traces)
         axes.set_ylabel("accuracy on task 1 (%)")
         settle(figure)
     ranked = sorted(opening.traces, key=lambda trace: -trace.mean[-1])

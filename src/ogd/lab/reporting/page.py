@@ -3,6 +3,7 @@
 import re
 import shlex
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,14 +15,14 @@ from markupsafe import Markup, escape
 
 from ogd.lab.catalogue import METHODS, Method
 from ogd.lab.progress import clock
-from ogd.lab.reporting import captions, cost, formats
-from ogd.lab.reporting.cells import Entry, Line, Tally
+from ogd.lab.records import RunRecord
+from ogd.lab.reporting import captions, formats
+from ogd.lab.reporting.cells import EXCEPTIONS, MARKS, RULE, Entry, Line, Tally
 from ogd.lab.reporting.choices import CHOICES
 from ogd.lab.reporting.compare import Comparison
-from ogd.lab.reporting.judge import EXCEPTIONS, MARKS, RULE
+from ogd.lab.reporting.html_figures import css_colour, swatches
 from ogd.lab.reporting.opening import facts, opening
 from ogd.lab.reporting.own import Others
-from ogd.lab.reporting.swatches import css_colour, swatches
 from ogd.terminal import visible
 from ogd.version import __version__
 
@@ -87,10 +88,10 @@ def page(
         captions=captions,
         command=lambda comparison: command(comparison, folder, quickly),
         folder=shown(folder),
-        costs={c.experiment.name: cost.seconds(c.found.records()) for c in there},
-        seconds=cost.seconds(records),
+        costs={c.experiment.name: seconds(c.found.records()) for c in there},
+        seconds=seconds(records),
         records=len({(record.request.key, record.run) for record in records}),
-        environments=cost.environments(records),
+        environments=environments(records),
         version=__version__,
     )
 
@@ -134,6 +135,28 @@ def command(comparison: Comparison, folder: Path, quickly: bool) -> str:
 def shown(folder: Path) -> str:
     """Return a folder as a command names it; of an absolute path only the last part, for a page is shown around."""
     return shlex.quote(visible(folder.name if folder.is_absolute() else folder))
+
+
+def seconds(records: Iterable[RunRecord]) -> float:
+    """Return the wall time of all groups; each record has the time of its whole group, which counts once."""
+    return sum(time for _, time, _ in {(record.request.key, record.seconds, record.lockstep) for record in records})
+
+
+def environments(records: Iterable[RunRecord]) -> list[tuple[str, list[tuple[str, int]]]]:
+    """Return for every fact of the environment the values found, and in how many records, most first."""
+    unique = {(record.request.key, record.run): record.environment for record in records}
+    facts: dict[str, Counter[str]] = {}
+    for environment in unique.values():
+        for name, value in environment.items():
+            facts.setdefault(name, Counter())[_short(value) if name == "commit" else value or "not known"] += 1
+    return [
+        (name, sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))) for name, counts in sorted(facts.items())
+    ]
+
+
+def _short(commit: str | None) -> str:
+    """Return a commit as Git abbreviates it, with the `+` of a changed checkout."""
+    return commit[:10] + "+" * commit.endswith("+") if commit else "not known"
 
 
 def _methods(comparisons: Sequence[Comparison], others: Others) -> dict[str, Method]:

@@ -6,11 +6,11 @@ from matplotlib.figure import Figure
 
 from ogd.files import write_bytes, write_text
 from ogd.lab.records import speed
-from ogd.lab.reporting import figures, formats, heatmaps, style
+from ogd.lab.reporting import figures, formats, style
+from ogd.lab.reporting.accuracy_plots import heat_maps
 from ogd.lab.reporting.collect import collect
 from ogd.lab.reporting.compare import Comparison, compare, with_times
-from ogd.lab.reporting.hover import Spot, spots
-from ogd.lab.reporting.inline import inline
+from ogd.lab.reporting.html_figures import Spot, inline, spots
 from ogd.lab.reporting.opening import opening, picture
 from ogd.lab.reporting.own import others
 from ogd.lab.reporting.page import OPENING, in_order, page
@@ -51,7 +51,7 @@ def write(found: list[Comparison], folder: Path, out: Path) -> Path:
             drawn[name] = _figure(figure, spots(figure, comparison), name, comparison.title, out)
         elif comparison.experiment.value == "final":
             name = f"{name}-heatmap"
-            drawn[name] = _figure(heatmaps.draw(comparison.found), [], name, f"Heat maps. {comparison.title}", out)
+            drawn[name] = _figure(heat_maps(comparison.found), [], name, f"Heat maps. {comparison.title}", out)
     path = out / "index.html"
     write_text(path, page(found, drawn, folder, more))
     return path

@@ -1,20 +1,23 @@
-"""How well tasks are known while others are learned: drawings on one pair of axes, for the page and `ogd.lab.plot`."""
+"""Accuracy on each task while others are learned, as lines and as heat maps: for the page and for `ogd.lab.plot`."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import blended_transform_factory
 
 from ogd.lab.catalogue import Look
-from ogd.lab.reporting.style import MUTED, PART, grid
+from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
+from ogd.lab.reporting.style import MUTED, PART, canvas, grid, settle, styled
+from ogd.lab.reporting.tables import Array, matrices
 
-Array = npt.NDArray[np.float64]
+ACROSS = 3  # heat maps next to one another
 COLOURS = colormaps["viridis"]  # perceptually uniform, and read by the colour-blind
 GAP = 0.05  # between two cells of a matrix
 APART = 0.055  # of the axis: two labels that are nearer would touch
@@ -40,7 +43,7 @@ class Trace:
         return np.asarray(self.values.std(0, ddof=1)) if len(self.values) > 1 else np.zeros(self.values.shape[1])
 
 
-def draw(axes: Axes, traces: Sequence[Trace]) -> None:
+def draw_traces(axes: Axes, traces: Sequence[Trace]) -> None:
     """Draw each trace over the tasks learned, a band of ± one standard deviation round it and its name at its end."""
     tasks = traces[0].values.shape[1]
     x = np.arange(1, tasks + 1)
@@ -83,7 +86,7 @@ def spread(ends: Sequence[float], low: float, high: float) -> list[float]:
     return [float(place) for place in places[np.argsort(order)]]
 
 
-def matrix(axes: Axes, percent: Array, scale: Normalize) -> None:
+def draw_matrix(axes: Axes, percent: Array, scale: Normalize) -> None:
     """Draw accuracies (tasks, tasks), after task i on task j; tasks that were not trained yet have no colour."""
     tasks = len(percent)
     for (i, j), value in np.ndenumerate(percent):
@@ -101,7 +104,38 @@ def matrix(axes: Axes, percent: Array, scale: Normalize) -> None:
     axes.spines[:].set_visible(False)
 
 
-def floor(percent: Array) -> float:
+def colour_floor(percent: Array) -> float:
     """Return where the colours of a matrix begin: the smallest accuracy on a task seen, rounded down to ten."""
     seen = np.tril_indices(percent.shape[-1])
     return float(np.floor(percent[..., seen[0], seen[1]].min() / 10) * 10)
+
+
+def heat_maps(found: ExperimentRuns) -> Figure:
+    """Draw the accuracy matrix of every row of a table; tasks that were not trained yet have no colour."""
+    there = [answer for answer in found.answers if answer.runs[0]]
+    down = math.ceil(len(there) / ACROSS)
+    scale = Normalize(lowest_colour(found), 100)
+    with styled():
+        figure = canvas(8.6, 2.75 * down + 0.2)
+        panels: list[Axes] = list(np.ravel(figure.subplots(down, ACROSS, squeeze=False)))
+        for answer, axes in zip(there, panels, strict=False):
+            draw_matrix(axes, _matrix(answer), scale)
+            few = len(answer.runs[0]) < found.experiment.runs
+            runs = f" ({len(answer.runs[0])} of {found.experiment.runs} runs)" if few else ""
+            axes.set_title(answer.row.label + runs)
+            axes.set_gid(f"{PART}{answer.row.method}")
+        for axes in panels[len(there) :]:
+            axes.remove()
+        figure.supxlabel("accuracy (%) on task", fontsize="medium")
+        figure.supylabel("after training on task", fontsize="medium")
+        return settle(figure)
+
+
+def lowest_colour(found: ExperimentRuns) -> float:
+    """Return where the colours begin, the same for all rows."""
+    return min(colour_floor(_matrix(answer)) for answer in found.answers if answer.runs[0])
+
+
+def _matrix(answer: RowRuns) -> Array:
+    """Return the mean over runs in percent, (tasks, tasks): without the initial weights' row."""
+    return 100 * np.asarray(matrices(answer.runs[0]).mean(0)[1:])
