@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,7 @@ import time
 
 import pytest
 
+from ogd.checks import ArgumentError
 from ogd.lab.experiments import backends
 from test_cli import SMALL, run
 from test_resume import wait_for
@@ -88,7 +90,7 @@ def test_a_dask_cluster_without_workers_left_is_told_of(monkeypatch, capsys):
     with (
         distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, processes=False) as made,
         distributed.Client(made) as client,
-        backends._minded(client),
+        backends._warn_without_workers(client),
     ):
         for workers in (0, 1, 0):
             made.scale(workers)
@@ -138,3 +140,8 @@ def test_a_cluster_that_does_not_answer(tiny_folder, tmp_path, capsys, monkeypat
     code, _, err = run(capsys, *arguments, "--address", "tcp://127.0.0.1:1")
     assert code == 2
     assert "--address: no Dask scheduler answers at 'tcp://127.0.0.1:1'" in err
+
+
+def test_an_error_about_an_argument_comes_back_whole_from_a_worker():
+    error = pickle.loads(pickle.dumps(ArgumentError("epochs", "must be at least 1, not 0")))
+    assert (str(error), error.name, error.message) == ("epochs: must be at least 1, not 0", "epochs", str(error)[8:])

@@ -138,7 +138,7 @@ def _altered(path):
             "not finite",
         ),
         (lambda path: _rewritten(path, {"accuracy": torch.zeros(2, 5, 2)}), "other shapes"),
-        (lambda path: _rewritten(path, finished=0), "contradict"),
+        (lambda path: _rewritten(path, finished=0), "accuracies after"),
         (lambda path: _rewritten(path, seconds="soon"), "cannot be used"),
     ],
 )

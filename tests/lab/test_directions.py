@@ -179,7 +179,7 @@ def test_a_total_of_examples_is_kept_whole(tiny):
     assert [tasks for tasks, *_ in method.seen] == [(60,), (28, 30), (20, 18, 18)]
     method = methods.OGD(in_total=60, outputs="all", refresh=3)
     fit(make("split", tiny, tasks=3), method)
-    assert [batch.x.shape[1] for batch, _ in method.kept] == [5, 6, 6]
+    assert [batch.x.shape[1] for batch, _ in method.batches] == [5, 6, 6]
 
 
 def test_a_sketch_is_of_one_size_however_many_tasks(tiny):

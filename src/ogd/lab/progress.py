@@ -1,4 +1,4 @@
-"""Progress with time left: a bar in a terminal, plain lines elsewhere, nothing for what is over in two seconds."""
+"""Progress with time left: a bar in a terminal, plain lines elsewhere, silent under two seconds."""
 
 import sys
 import time
@@ -13,11 +13,11 @@ from ogd.terminal import visible
 
 PATIENCE = 2.0  # seconds before anything is shown
 INTERVAL = 10.0  # seconds between two plain lines
-SOON = 0.01  # of the work: before that much is done, the time left is not worth telling
+SOON = 0.01  # of the work: before that, the estimate of the time left is too rough
 
 
 class Reporter(Protocol):
-    """What the loop tells while it works."""
+    """Receives the progress of the loop."""
 
     def start(self, total: int) -> None: ...
 
@@ -25,7 +25,7 @@ class Reporter(Protocol):
 
 
 class Silent:
-    """Says nothing."""
+    """Shows nothing."""
 
     def start(self, total: int) -> None:
         pass
@@ -67,7 +67,7 @@ class Display:
         self.show(self.done + done, note)
 
     def show(self, done: int, note: str) -> None:
-        """Show that so much of the total is done."""
+        """Show how much of the total is done."""
         self.done = done
         now = time.monotonic()
         if now - self.began < PATIENCE:
@@ -78,7 +78,7 @@ class Display:
             self.last_line = now
             share = self.done / self.total
             left = f", {clock((now - self.began) * (1 - share) / share)} left" if share >= SOON else ""
-            print(f"{self._told(note)}, {share:.0%}{left}", file=sys.stderr, flush=True)
+            print(f"{self._message(note)}, {share:.0%}{left}", file=sys.stderr, flush=True)
 
     def _draw(self, note: str) -> None:
         if self.bar is None:
@@ -101,9 +101,9 @@ class Display:
             self.shown = self.bar.add_task(visible(self.title), total=self.total)
             self.bar.start()
         assert self.shown is not None
-        self.bar.update(self.shown, completed=self.done, description=self._told(note))
+        self.bar.update(self.shown, completed=self.done, description=self._message(note))
 
-    def _told(self, note: str) -> str:
+    def _message(self, note: str) -> str:
         return visible(f"{self.title}: {note}" if self.title else note)
 
 

@@ -18,7 +18,7 @@ DIE_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 
 
 def follow(driver: int) -> None:
-    """Be gone soon after the driver is; at once, where the system can see to that."""
+    """Exit soon after the driver does; at once on Linux."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)

@@ -30,13 +30,13 @@ class Option(Generic[V]):
     choices: tuple[str, ...] = ()
     tuned: tuple[tuple[str, float], ...] = ()
     grid: tuple[float, ...] = ()
-    formerly: str = ""  # its name in the first records and on the first command line
+    formerly: str = ""  # its name in the first records
     least: float | None = None  # of a number: 1 for a whole one and 0 for any other, unless said
     most: float | None = None  # of a number
     takes: type | None = None
     several: bool = False  # takes one value or more
     metavar: str = ""  # how its value is shown in --help
-    later: bool = False  # younger than its method's first records, which did what the default does
+    later: bool = False  # added later: omitted from the key at its default
 
     @property
     def kind(self) -> type:

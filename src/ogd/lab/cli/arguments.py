@@ -1,4 +1,4 @@
-"""What each command takes. Names, kinds and defaults come from the catalogue and from `Schedule`."""
+"""The arguments of each command. Names, kinds and defaults come from the catalogue and from `Schedule`."""
 
 from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
 from collections.abc import Mapping
@@ -142,7 +142,7 @@ def add_schedule(sub: ArgumentParser, runs: int) -> _ArgumentGroup:
         "--optimizer", metavar="NAME", default=Schedule.optimizer, help=f"one of {', '.join(OPTIMIZERS)}"
     )
     group.add_argument("--momentum", type=float, metavar="X", default=Schedule.momentum, help="momentum of sgd")
-    group.add_argument("--keep-optimizer", action="store_true", help="adam's moments go on from one task to the next")
+    group.add_argument("--keep-optimizer", action="store_true", help="keep Adam's moments from one task to the next")
     group.add_argument("--model", metavar="NAME", default=DEFAULT_MODEL, help=f"one of {', '.join(MODELS)}")
     units = ", ".join(f"{' '.join(map(str, units))} for {model}" for model, units in HIDDEN.items())
     group.add_argument(
@@ -167,7 +167,7 @@ def add_options(group: _ArgumentGroup, owners: Owners) -> None:
     for name, takers in owners.items():
         texts: dict[str, list[str]] = {}
         for owner, option in takers.items():
-            texts.setdefault(_described(option), []).append(owner)
+            texts.setdefault(_help_text(option), []).append(owner)
         first, *_ = takers.values()
         former = dict.fromkeys(flag(option.formerly) for option in takers.values() if option.formerly)
         group.add_argument(
@@ -224,7 +224,7 @@ def _owners(taken: Mapping[str, tuple[Option[Any], ...]]) -> Owners:
     return owners
 
 
-def _described(option: Option[Any]) -> str:
+def _help_text(option: Option[Any]) -> str:
     if option.tuned:
         values = ", ".join(f"{value:g} on {benchmark}" for benchmark, value in option.tuned)
         return f"{option.help} (default: as tuned, {values})"

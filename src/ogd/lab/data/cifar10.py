@@ -36,8 +36,8 @@ def unpack(archive: Path) -> dict[str, bytes]:
 
         for part, (images, labels) in PARTS.items():
             pictures = np.concatenate([rows(member(name)) for name in images])
-            made[f"{part}-images-idx4-ubyte"] = idx.written(pictures)
-            made[f"{part}-labels-idx1-ubyte"] = idx.written(np.array(json_files.parse(member(labels)), np.uint8))
+            made[f"{part}-images-idx4-ubyte"] = idx.to_bytes(pictures)
+            made[f"{part}-labels-idx1-ubyte"] = idx.to_bytes(np.array(json_files.parse(member(labels)), np.uint8))
     return made
 
 

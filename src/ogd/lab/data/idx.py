@@ -63,11 +63,11 @@ def parse(content: bytes, path: Path, *ranks: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def written(array: npt.NDArray[np.uint8]) -> bytes:
+def to_bytes(array: npt.NDArray[np.uint8]) -> bytes:
     """Return the IDX file of an array of bytes.
 
     Examples:
-        >>> parse(written(np.array([[1, 2]], np.uint8)), Path("two"), 2)
+        >>> parse(to_bytes(np.array([[1, 2]], np.uint8)), Path("two"), 2)
         array([[1, 2]], dtype=uint8)
     """
     header = struct.pack(f">HBB{array.ndim}I", 0, UNSIGNED_BYTE, array.ndim, *array.shape)

@@ -68,7 +68,7 @@ def _dask(address: str | None, jobs: int | None) -> Iterator[Stream]:
         threads = sum(client.nthreads().values())
         if not threads:
             raise ArgumentError("address", f"the Dask scheduler at {address!r} has no workers")
-        with _minded(client):
+        with _warn_without_workers(client):
             yield _through_dask(client, jobs or threads)
 
 
@@ -90,20 +90,20 @@ def _own_cluster(jobs: int) -> Iterator[Any]:
 
 
 @contextmanager
-def _minded(client: Any) -> Iterator[None]:
-    """Say so when no worker is left: Dask would wait for another one for ever, in silence."""
+def _warn_without_workers(client: Any) -> Iterator[None]:
+    """Warn when no worker is left: Dask would wait for another one in silence."""
     over = threading.Event()
 
     def look() -> None:
-        told = False
+        warned = False
         while not over.wait(PATIENCE):
             try:
                 none = not client.nthreads()
             except Exception:  # a scheduler that is gone ends the work, which says so
                 return
-            if none and not told:
+            if none and not warned:
                 print("ogd: the Dask cluster has no workers left; waiting for one", file=sys.stderr)
-            told = none
+            warned = none
 
     threading.Thread(target=look, daemon=True).start()
     try:

@@ -29,7 +29,7 @@ MOST_SHOWN = 2  # units that the display names
 
 
 class Beacon:
-    """Tells how far a unit is, in a file that the driver looks at where they share a disk."""
+    """Writes the progress of a unit to a file, which the driver reads where they share a disk."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.steps, self.done, self.last = path, 1, 0, 0.0
@@ -42,7 +42,7 @@ class Beacon:
         now = time.monotonic()
         if now - self.last >= BEAT:
             self.last = now
-            with contextlib.suppress(OSError):  # a full disk must not stop the work it only tells of
+            with contextlib.suppress(OSError):  # a full disk must not stop the work
                 self.path.write_text(f"{self.done / self.steps:.4f} {note}", encoding="utf-8")
 
 
@@ -105,7 +105,7 @@ def _carry_out(
 ) -> tuple[Unit, list[RunRecord] | History | str]:
     try:
         _load(plugins, unit)
-        report, kept = Beacon(beacon), _kept(out, beacon)
+        report, kept = Beacon(beacon), _checkpoint_folder(out, beacon)
         if unit.part == "first":
             return unit, _train_first(unit, dataset, report, kept)
         return unit, list(_train_unit(unit, dataset, report, kept, first))
@@ -163,8 +163,8 @@ def _load(plugins: Sequence[str], unit: Unit) -> None:
         )
 
 
-def _kept(out: Path, beacon: Path) -> Path | None:
-    """Where checkpoints go: on the driver's own disk, the only one where it can find and remove them again."""
+def _checkpoint_folder(out: Path, beacon: Path) -> Path | None:
+    """Return where checkpoints go, if on the driver's own disk: elsewhere it could not find and remove them."""
     return out if beacon.parent.is_dir() else None
 
 
@@ -173,7 +173,7 @@ def _in_one_line(error: Exception) -> str:
 
 
 class _Watch:
-    """Looks at the beacons from time to time and shows the progress."""
+    """Reads the beacons from time to time and shows the progress."""
 
     def __init__(self, work: Sequence[Unit], folder: Path) -> None:
         self.work, self.folder = work, folder
@@ -207,5 +207,5 @@ class _Watch:
                     done += float(share) * unit.cost
                     running.append(f"{unit.name}: {note}")
             more = [f"{len(running) - MOST_SHOWN} more"] if len(running) > MOST_SHOWN else []
-            told = [f"{len(self.finished)}/{len(self.work)} done", *(running[:MOST_SHOWN] or ["setting up"]), *more]
-            self.display.show(round(done), " | ".join(told))
+            parts = [f"{len(self.finished)}/{len(self.work)} done", *(running[:MOST_SHOWN] or ["setting up"]), *more]
+            self.display.show(round(done), " | ".join(parts))

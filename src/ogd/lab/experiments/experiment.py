@@ -35,7 +35,7 @@ class Row:
     published: tuple[Cell, ...] = ()
     speed: str = ""  # the ratio of `ogd bench` that belongs to it
     look: Look | None = None  # its method's, unless given
-    subject: bool = False  # what it is all about: drawn on top, and its average stands in the summary
+    subject: bool = False  # the method in question: drawn on top, and its average is in the summary
 
 
 @dataclass(frozen=True)
@@ -195,12 +195,12 @@ def quick(experiment: Experiment) -> Experiment:
         return replace(experiment, parts=parts, runs=2, profile=parts[0][0].profile)
     epochs = [setting.get("epochs", Schedule.epochs) for row in experiment.rows for setting in row.settings]
     factor = 5 if max(epochs) <= Schedule.epochs else 10
-    rows = [replace(row, settings=tuple(_faster(s, factor) for s in row.settings)) for row in experiment.rows]
+    rows = [replace(row, settings=tuple(_shorten(s, factor) for s in row.settings)) for row in experiment.rows]
     columns, references = experiment.columns, experiment.references
     if experiment.value != "final":  # a column is a setting
         stable = [all(_stable(row.settings[i]) for row in rows) for i in range(len(columns))]
         if any(stable):
-            rows = [_chosen(row, stable) for row in rows]
+            rows = [_select_columns(row, stable) for row in rows]
             columns = tuple(compress(columns, stable))
             references = tuple(replace(one, cells=tuple(compress(one.cells, stable))) for one in references)
     profile = f"quick profile: 1/{factor} of the epochs at {factor} × the lr"
@@ -225,7 +225,7 @@ def _check_drawn(experiment: Experiment, drawing: Drawing) -> None:
         raise ArgumentError("drawing", "curves take value 'final' and settings with curve_every")
 
 
-def _faster(setting: Setting, factor: int) -> Setting:
+def _shorten(setting: Setting, factor: int) -> Setting:
     """Keep lr × epochs, with the epochs divided by `factor` as far as they can be; Adam's lr stays."""
     epochs, lr = setting.get("epochs", Schedule.epochs), setting.get("lr", Schedule.lr)
     fewer = max(epochs // factor, 1)
@@ -237,7 +237,7 @@ def _stable(setting: Setting) -> bool:
     return bool(setting.get("ewc_lambda", 0) * setting["lr"] <= 1)
 
 
-def _chosen(row: Row, columns: list[bool]) -> Row:
+def _select_columns(row: Row, columns: list[bool]) -> Row:
     return replace(
         row, settings=tuple(compress(row.settings, columns)), published=tuple(compress(row.published, columns))
     )

@@ -54,7 +54,7 @@ def resolve(
     if not isinstance(biases, bool):
         raise ArgumentError("biases", f"must be True or False, not {biases!r}")
     schedule = Schedule(epochs, batch_size, lr, optimizer, momentum, keep_optimizer, seed, curve_every)
-    settings, options = _shared_out(benchmark, method, own)
+    settings, options = _split_options(benchmark, method, own)
     check_tasks(tasks, settings)
     request = Request(
         benchmark=benchmark,
@@ -66,7 +66,7 @@ def resolve(
         init=init,
         model=model,
         biases=biases,
-        **_placed(benchmark, rules_of(benchmark).resolve(tasks, dataset, settings)),
+        **_request_fields(benchmark, rules_of(benchmark).resolve(tasks, dataset, settings)),
         **{**asdict(schedule), "lr": float(lr), "momentum": float(momentum)},
     )
     check_fit(request, dataset)
@@ -131,8 +131,8 @@ def resolve_hidden(model: str, hidden: Sequence[int] | None) -> tuple[int, ...]:
     return tuple(hidden)
 
 
-def _shared_out(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tell the benchmark's settings from the method's options; what belongs to neither is an error."""
+def _split_options(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split what was given into the benchmark's settings and the method's options; raise for anything else."""
     given = {name: value for name, value in own.items() if value is not None}
     settings = {option.name for option in catalogue.BENCHMARKS[benchmark].settings}
     options = {option.name for option in catalogue.METHODS[method].options}
@@ -148,10 +148,11 @@ def _shared_out(benchmark: str, method: str, own: Mapping[str, Any]) -> tuple[di
     )
 
 
-def _placed(benchmark: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The first settings of our own benchmarks are fields of a request, and all others go into one field together.
+def _request_fields(benchmark: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request that hold the settings of its benchmark.
 
-    There, a setting added after a benchmark's first records is left out while it is at its default.
+    Some settings of our own benchmarks have fields of their own, and `settings` holds the others. A setting that was
+    added after a benchmark's first records is omitted while it is at its default.
     """
     ours = dict.fromkeys(("tasks", "angles", "partition", "heads"))
     usual = {option.name: option.default for option in catalogue.BENCHMARKS[benchmark].settings if option.later}

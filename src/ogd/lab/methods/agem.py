@@ -49,5 +49,5 @@ class AGEM(Method):
         reference = model.gradient(self.buffer.draw(step))
         product = gradient.dot(reference)  # (R,)
         c = -product / reference.dot(reference)
-        # also where no run needs it: what is computed of a run may not depend on the others, down to the rounding
+        # always applied, so that a run has the same bits whichever runs train with it
         return gradient.plus(reference, torch.where(product < 0, c, 0))  # a zero reference gives 0/0

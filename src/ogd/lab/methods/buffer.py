@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from ogd import seeds
-from ogd.checks import ArgumentError
 from ogd.lab.benchmarks.batches import Batch
-from ogd.lab.methods.finished_task import FinishedTask
+from ogd.lab.methods.finished_task import FinishedTask, task_budgets
 
 BLOCK = 1000  # steps whose batches are drawn at once
 
@@ -28,9 +27,9 @@ class StoredBatch(Batch):
 class Buffer:
     """Keeps `per_task` examples of every finished task and draws `batch` of them per step, with replacement.
 
-    With `in_total`, it keeps so many of all tasks together instead: each has an equal share, which shrinks as tasks
-    are added. What is drawn depends on the seed, the run, the task and the step alone, so that a killed training goes
-    on alike.
+    With `in_total`, it keeps that many of all tasks together instead: each task has an equal share, which shrinks as
+    tasks are added. A draw depends on the seed, the run, the task and the step alone, so a killed training resumes
+    with the same draws.
 
     Examples:
         >>> bool(Buffer(per_task=200, batch=10))
@@ -91,24 +90,7 @@ class Buffer:
         return self.stored.each(lambda t, _: t[rows, index])
 
 
-def task_budgets(per_task: int, in_total: int, tasks: int) -> list[int]:
-    """Return how much may be kept of each task: `per_task`, or an equal share of `in_total` where that is not 0."""
-    return equal_shares(in_total, tasks) if in_total else [per_task] * tasks
-
-
-def equal_shares(total: int, tasks: int) -> list[int]:
-    """Share a buffer out among tasks; what is left over goes to the first ones, one each.
-
-    Examples:
-        >>> equal_shares(500, 3)
-        [167, 167, 166]
-    """
-    if total < tasks:
-        raise ArgumentError("in_total", f"{total} examples cannot be shared by {tasks} tasks")
-    return [total // tasks + (t < total % tasks) for t in range(tasks)]
-
-
 def _first_of_each(counts: Sequence[int], kept: Sequence[int]) -> Tensor:
-    """Return which rows are the first `kept` of each task, as if only so many had been chosen."""
+    """Return the rows of the first `kept` examples of each task."""
     starts = [sum(counts[:t]) for t in range(len(counts))]
     return torch.cat([torch.arange(start, start + n) for start, n in zip(starts, kept, strict=True)])

@@ -1,4 +1,4 @@
-"""A task that has just been learned, as methods see it, and which of its examples to store.
+"""A task that has just been learned, as methods see it: how many of its examples to store, and which.
 
 uniform      any examples
 balanced     as equal numbers of each class as possible
@@ -15,6 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from ogd import seeds
+from ogd.checks import ArgumentError
 from ogd.lab.benchmarks import Task
 from ogd.lab.benchmarks.batches import Batch, examples
 from ogd.lab.models.stack import Stack
@@ -61,6 +62,23 @@ class FinishedTask:
             kept.append(merged((batch.x[r], batch.target[r].argmax(-1)), n, generator))
         x, y = (torch.stack(parts) for parts in zip(*kept, strict=True))
         return Batch(x, torch.eye(self.outputs)[y], batch.head)
+
+
+def task_budgets(per_task: int, in_total: int, tasks: int) -> list[int]:
+    """Return how many examples each task may store: `per_task`, or an equal share of `in_total` unless that is 0."""
+    return equal_shares(in_total, tasks) if in_total else [per_task] * tasks
+
+
+def equal_shares(total: int, tasks: int) -> list[int]:
+    """Divide a buffer among tasks; the remainder goes to the first tasks, one each.
+
+    Examples:
+        >>> equal_shares(500, 3)
+        [167, 167, 166]
+    """
+    if total < tasks:
+        raise ArgumentError("in_total", f"{total} examples cannot be shared by {tasks} tasks")
+    return [total // tasks + (t < total % tasks) for t in range(tasks)]
 
 
 def choose_rows(choose: str, z: Tensor, y: Tensor, n: int, generator: Generator) -> Tensor:

@@ -3,8 +3,8 @@
 At the end of a task the gradients of some outputs are stored: the true class's logit of each example (GTL), the mean
 logit (AVE) or every logit (ALL) of the task's head. They are the rows of G, and from then on the weights move only by
 P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; store and projector are those of `ogd.Memory`. With `refresh`
-the examples are kept instead, and their gradients taken anew at the present weights. With `directions` the rows of G
-are not the gradients of drawn examples, but chosen or made from those of more: `ogd.lab.methods.directions`.
+the examples are stored instead, and their gradients computed again at the present weights. With `directions` the rows
+of G are chosen or combined from the gradients of more examples: `ogd.lab.methods.directions`.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,9 @@ from ogd.lab.catalogue.methods import (
     WRITTEN_OUT,
     choose_projection,
 )
-from ogd.lab.methods.buffer import task_budgets
 from ogd.lab.methods.directions import leading, leverage, sketch, spectrum
 from ogd.lab.methods.explicit_projection import ExplicitProjection, RenewedProjection
-from ogd.lab.methods.finished_task import FinishedTask
+from ogd.lab.methods.finished_task import FinishedTask, task_budgets
 from ogd.lab.methods.implicit_projection import ImplicitProjection
 from ogd.lab.methods.method import Constraint, Method
 from ogd.lab.models.mlp import StackedMLP
@@ -85,7 +84,7 @@ class OGD(Method):
 
     def begin(self, model: Stack, seed: int) -> None:
         self.store = Store()
-        self.kept: list[tuple[Batch, Classes]] = []
+        self.batches: list[tuple[Batch, Classes]] = []
 
     def end_task(self, finished: FinishedTask) -> None:
         classes = finished.task.classes
@@ -97,18 +96,18 @@ class OGD(Method):
         if self.in_total and self.directions != "sketch":
             self._shrink(shares, finished.outputs)
         if self.directions != "drawn":
-            self.store = self._chosen(finished, shares[-1], width, sum(shares))
+            self.store = self._add_directions(finished, shares[-1], width, sum(shares))
             return
         batch = finished.draw(shares[-1] // width, self.choose)
         if self.refresh:
-            self.kept.append((batch, classes))
+            self.batches.append((batch, classes))
         else:
-            self.store = self._grown(self.store, finished.model, batch, classes)
+            self.store = self._add_gradients(self.store, finished.model, batch, classes)
 
     def constraint(self, optimizer: Optimizer) -> Constraint:
         model = optimizer.model
-        if self.refresh and self.kept:
-            return RenewedProjection(optimizer, lambda: self._renewed(model), self.every, self.refresh)
+        if self.refresh and self.batches:
+            return RenewedProjection(optimizer, lambda: self._renew_projector(model), self.every, self.refresh)
         projector = projector_of(self.store, _weights(model))
         if projector is None:
             return Constraint(model)
@@ -127,42 +126,42 @@ class OGD(Method):
     def _shrink(self, shares: Sequence[int], outputs: int) -> None:
         """Keep as much of each task as its share allows: the first of its gradients or examples."""
         self.store = shortened(self.store, shares)
-        pairs = zip(self.kept, shares, strict=False)
-        self.kept = [(next(batch.split(n // self._width(of, outputs))), of) for (batch, of), n in pairs]
+        pairs = zip(self.batches, shares, strict=False)
+        self.batches = [(next(batch.split(n // self._width(of, outputs))), of) for (batch, of), n in pairs]
 
-    def _chosen(self, finished: FinishedTask, share: int, width: int, in_all: int) -> Store:
+    def _add_directions(self, finished: FinishedTask, share: int, width: int, in_all: int) -> Store:
         """The store with `share` directions of a task that are chosen or made from the gradients of its candidates."""
         model, classes = finished.model, finished.task.classes
         pool = finished.draw(max(self.candidates, share) // width, self.choose)
         new, rows = model.output_gradients(pool, self.outputs, classes)
-        everything = _extended(self.store, new, rows, model)
+        everything = _add_rows(self.store, new, rows, model)
         protected = 0 if self.directions == "sketch" else len(self.store)
         lam, V = spectrum(everything.gram(model.params), protected, model.dtype)
         if self.directions == "leverage":
             scores = leverage(lam, V, share).unflatten(-1, (-1, width)).sum(-1)  # of examples, (R, m)
             best = scores.topk(min(share // width, scores.shape[-1])).indices
-            return self._grown(self.store, model, pool.at(best), classes)
+            return self._add_gradients(self.store, model, pool.at(best), classes)
         if self.directions == "pca":
             C = leading(lam, V, share)
-            return _extended(self.store, written_out(new, C, model.dtype), C.shape[-2], model)
+            return _add_rows(self.store, written_out(new, C, model.dtype), C.shape[-2], model)
         C = sketch(lam, V, in_all)
-        return _extended(Store(), written_out(everything.pieces, C, model.dtype), C.shape[-2], model)
+        return _add_rows(Store(), written_out(everything.pieces, C, model.dtype), C.shape[-2], model)
 
-    def _grown(self, store: Store, model: Stack, batch: Batch, classes: Classes) -> Store:
+    def _add_gradients(self, store: Store, model: Stack, batch: Batch, classes: Classes) -> Store:
         new, rows = model.output_gradients(batch, self.outputs, classes)
-        return _extended(store, new, rows, model, each=rows // batch.x.shape[1])
+        return _add_rows(store, new, rows, model, each=rows // batch.x.shape[1])
 
-    def _renewed(self, model: Stack) -> Projector:
-        """P from the gradients of the kept examples at the present weights."""
+    def _renew_projector(self, model: Stack) -> Projector:
+        """Return P from the gradients of the stored examples at the present weights."""
         store = Store()
-        for batch, classes in self.kept:
-            store = self._grown(store, model, batch, classes)
+        for batch, classes in self.batches:
+            store = self._add_gradients(store, model, batch, classes)
         projector = projector_of(store, _weights(model))
         assert projector is not None
         return projector
 
 
-def _extended(store: Store, new: Sequence[Piece], rows: int, model: Stack, each: int = 1) -> Store:
+def _add_rows(store: Store, new: Sequence[Piece], rows: int, model: Stack, each: int = 1) -> Store:
     """The store with the rows of another task, `each` of an example."""
     shapes = {name: w.shape for name, w in model.params.items()}
     store = store.grown([replace(piece, start=len(store)) for piece in new], rows, shapes, each)

@@ -17,7 +17,7 @@ from ogd.lab import catalogue
 from ogd.lab.benchmarks.batches import Batch
 from ogd.lab.models.gradient import FactoredGradient
 from ogd.lab.models.initial import Heads, linear
-from ogd.lab.models.stack import Stack, numbered
+from ogd.lab.models.stack import Stack, run_numbers
 from ogd.memory.blocks.factored import Factored
 from ogd.memory.blocks.pieces import Piece
 
@@ -61,9 +61,9 @@ class StackedMLP(nn.Module, Stack):
             raise ArgumentError(
                 "sizes", f"give whole numbers from 1, those of inputs and outputs at least, not {sizes!r}"
             )
-        self.sizes, self.runs = tuple(sizes), numbered(runs)
+        self.sizes, self.runs = tuple(sizes), run_numbers(runs)
         check_name("init", init, catalogue.INITS)
-        drawn = [_drawn(self.sizes, init, heads, seeds.generator(seed, r, "weights")) for r in self.runs]
+        drawn = [_draw_layers(self.sizes, init, heads, seeds.generator(seed, r, "weights")) for r in self.runs]
         layers = range(len(self.sizes) - 1)
         self.outputs = self.sizes[-1]
         self.weights = nn.ParameterList(torch.stack([d[i][0] for d in drawn]).to(dtype) for i in layers)
@@ -205,7 +205,9 @@ def _through(layers: Layers, x: Tensor, shift: Shift | None = None) -> tuple[lis
     return inputs, x
 
 
-def _drawn(sizes: Sequence[int], init: str, heads: Heads, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+def _draw_layers(
+    sizes: Sequence[int], init: str, heads: Heads, generator: torch.Generator
+) -> list[tuple[Tensor, Tensor]]:
     """Draw the weight and bias of every layer; only the last one has heads."""
     layers = list(pairwise(sizes))
     return [linear(init, *layer, generator, heads if layer is layers[-1] else ()) for layer in layers]

@@ -18,7 +18,7 @@ from ogd.lab import catalogue
 from ogd.lab.benchmarks.batches import Batch, in_order
 from ogd.lab.models.gradient import DenseGradient
 from ogd.lab.models.initial import Heads, draw_again
-from ogd.lab.models.stack import Stack, numbered
+from ogd.lab.models.stack import Stack, run_numbers
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.blocks.stacking import stacked
 from ogd.memory.inputs.outputs import Outputs
@@ -42,7 +42,7 @@ class StackedModules(Stack):
     def __init__(self, modules: Sequence[nn.Module], runs: Sequence[int] | None = None) -> None:
         for module in modules:
             check_module(module)
-        self.runs = numbered(len(modules) if runs is None else runs)
+        self.runs = run_numbers(len(modules) if runs is None else runs)
         if len(self.runs) != len(modules):
             raise ArgumentError("runs", f"{len(self.runs)} numbers do not fit {len(modules)} modules")
         params, buffers = stack_module_state(list(modules))
@@ -58,7 +58,7 @@ class StackedModules(Stack):
     ) -> "StackedModules":  # fmt: skip
         """Return a stack of modules that `make` makes, run r with weights drawn from (seed, r) alone."""
         check_name("init", init, catalogue.INITS)
-        numbers = numbered(runs)
+        numbers = run_numbers(runs)
         modules = []
         for run in numbers:
             with torch.random.fork_rng(devices=[]):  # `make` draws from the global generator
@@ -133,7 +133,7 @@ class StackedModules(Stack):
     def _call(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
         z = functional_call(self.template, dict(weights), (x,))
         if not isinstance(z, Tensor) or z.ndim != 2:
-            raise TypeError(f"model: must map inputs (B, …) to logits (B, C), not to {_told(z)}")
+            raise TypeError(f"model: must map inputs (B, …) to logits (B, C), not to {_describe(z)}")
         return z
 
 
@@ -158,5 +158,5 @@ def check_module(module: nn.Module) -> None:
         raise ArgumentError("model", "has no parameters to train")
 
 
-def _told(z: object) -> str:
+def _describe(z: object) -> str:
     return f"a tensor of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__

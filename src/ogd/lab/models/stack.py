@@ -65,11 +65,11 @@ class Stack:
         return self.runs.index(run)
 
 
-def numbered(runs: int | Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of the runs, given as how many or as which.
+def run_numbers(runs: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the numbers of the runs, given their count or the numbers themselves.
 
     Examples:
-        >>> numbered(3), numbered([4, 2])
+        >>> run_numbers(3), run_numbers([4, 2])
         ((0, 1, 2), (4, 2))
     """
     numbers = tuple(range(runs)) if isinstance(runs, int) else tuple(runs)

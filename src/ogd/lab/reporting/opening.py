@@ -86,11 +86,11 @@ def facts(total: Tally, opening: Opening | None) -> list[Fact]:
         found.append(Fact(f"{met} of {run}", "published accuracies that our runs match or beat"))
         found.append(Fact(f"{total.distance:.1f} points", "between our accuracy and the published one, on average"))
     if opening:
-        found += _kept(opening)
+        found += _facts_of_task_1(opening)
     return found[:3]
 
 
-def _kept(opening: Opening) -> list[Fact]:
+def _facts_of_task_1(opening: Opening) -> list[Fact]:
     """Say what is known of task 1 at the end, of the subject or else of the best, and what it and the worst lost."""
     rivals = [trace for trace in opening.traces if not METHODS[trace.method].bound] or list(opening.traces)
     rivals.sort(key=lambda trace: -trace.mean[-1])

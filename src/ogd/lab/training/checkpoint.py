@@ -42,11 +42,11 @@ class History:
 
 
 class Checkpoint:
-    """A file that `train` keeps after a task or an epoch, at most every five seconds, and takes up again.
+    """A file that `train` writes after a task or an epoch, at most every five seconds, and resumes from.
 
     `identity` names the training: what its result depends on, such as the data, besides the schedule, the method's
     options and the names of the tasks, which are kept with it. A file of another training is not used, and written
-    over. Who no longer needs the file removes it.
+    over. The caller deletes the file.
 
     Examples:
         >>> from tempfile import TemporaryDirectory
@@ -90,7 +90,7 @@ class Checkpoint:
         return history
 
     def write(self, history: History) -> None:
-        """Keep a history, unless the last one is only seconds old. A full disk does not stop the training."""
+        """Write a history, unless the last one is only seconds old. A full disk does not stop the training."""
         now = time.monotonic()
         if now - self.last < PATIENCE:
             return
@@ -159,4 +159,4 @@ def _check(history: History, like: History, tasks: int, finite: bool) -> None:
         raise ValueError("its accuracies are not fractions")
     left = tasks - len(history.finished) - bool(history.epoch)
     if len(history.accuracy) != len(history.finished) + 1 or not left >= 0:
-        raise ValueError("its parts contradict one another")
+        raise ValueError(f"it has {len(history.accuracy)} accuracies after {len(history.finished)} of {tasks} tasks")

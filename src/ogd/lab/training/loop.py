@@ -28,7 +28,7 @@ class Diverged(ArithmeticError):
 
 @dataclass
 class Training:
-    """What is trained, how, and how far it is."""
+    """A training: what it trains, how, and its history so far."""
 
     benchmark: Benchmark
     model: Stack
@@ -54,8 +54,8 @@ class Training:
             self.checkpoint.write(replace(self.history, seconds=self.seconds()))
 
     @torch.no_grad()
-    def take_up(self, weights: Weights, steps: int) -> None:
-        """Go on from weights that so many steps have led to."""
+    def load_weights(self, weights: Weights, steps: int) -> None:
+        """Continue from the weights after this many more steps."""
         for name, w in self.model.params.items():
             w.copy_(weights[name])
         self.step += steps
@@ -86,7 +86,7 @@ def run(training: Training, first: History | None) -> Result:
     """Train every task that is not finished yet, after a `first` task where one is given."""
     model, method, tasks, schedule = training.model, training.method, training.benchmark.tasks, training.schedule
     method.begin(model, schedule.seed)
-    history = training.history = _taken_up(training) or _begun(training, first)
+    history = training.history = _resume(training) or _start(training, first)
     left = [len(task.train) for task in tasks[len(history.finished) :]]
     taken = history.epoch * schedule.steps_per_epoch(left[0]) if history.epoch else 0
     training.report.start(schedule.steps(*left) - taken)
@@ -99,7 +99,7 @@ def run(training: Training, first: History | None) -> Result:
             if not schedule.keep_optimizer:
                 history.optimizer = {}
         else:
-            training.take_up(history.finished[t], schedule.steps(len(task.train)))
+            training.load_weights(history.finished[t], schedule.steps(len(task.train)))
         method.end_task(training.finished(t))
         if len(history.accuracy) == t + 1:
             history.accuracy.append(evaluate(model, tasks, training.benchmark.outputs))
@@ -110,8 +110,8 @@ def run(training: Training, first: History | None) -> Result:
     return Result(model.runs, accuracy, history.curve_steps, points, training.seconds(), model)
 
 
-def _taken_up(training: Training) -> History | None:
-    """Return what an interrupted training left, if anything."""
+def _resume(training: Training) -> History | None:
+    """Return the history in the checkpoint of an interrupted training, or None."""
     if training.checkpoint is None:
         return None
     method, schedule, model = training.method, training.schedule, training.model
@@ -121,8 +121,8 @@ def _taken_up(training: Training) -> History | None:
     return training.checkpoint.read(like, len(training.benchmark), finite=training.check)
 
 
-def _begun(training: Training, first: History | None) -> History:
-    """Start anew, after a first task where one is given: its curve has one task, ours all of them."""
+def _start(training: Training, first: History | None) -> History:
+    """Return a new history, after the first task where one is given: its curve has one task, ours all of them."""
     benchmark, runs = training.benchmark, training.model.runs
     begun = History(accuracy=[evaluate(training.model, benchmark.tasks, benchmark.outputs)])
     if first is None:
@@ -147,7 +147,7 @@ def _train_task(training: Training, t: int) -> None:
     total, n = sum(len(task.train) for task in sources), len(tasks[t].train)
     optimizer = optimizer_of(schedule, model)
     if history.epoch:
-        training.take_up(history.weights, history.epoch * schedule.steps_per_epoch(n))
+        training.load_weights(history.weights, history.epoch * schedule.steps_per_epoch(n))
     if history.optimizer:
         optimizer.load_state(history.optimizer)
     constraint = method.constraint(optimizer)
@@ -181,7 +181,7 @@ def take_step(optimizer: Optimizer, method: Method, constraint: Constraint, batc
 
 
 def _add_point(training: Training, constraint: Constraint, t: int) -> None:
-    """Look at the tasks seen so far, which changes nothing: what a method has pending stays so."""
+    """Evaluate the tasks seen so far, without changing the weights or what a method has pending."""
     benchmark, history = training.benchmark, training.history
     point = np.full((len(training.model.runs), len(benchmark)), np.nan)
     point[:, : t + 1] = evaluate(constraint.settled(), benchmark.tasks[: t + 1], benchmark.outputs)

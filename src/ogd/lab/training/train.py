@@ -41,11 +41,11 @@ def train(
 
     `model` is a stack, or a function that makes an `nn.Module`, of which `runs` are trained (1 unless given). The
     loss is softmax cross-entropy over the task's head, averaged over the batch. The optimizer is torch.optim's SGD,
-    with `momentum`, or Adam, anew for every task; `keep_optimizer=True` keeps Adam's moments from one task to the
-    next. With `curve_every=N` the accuracy on the tasks seen so far is kept every N steps. `first` spares the first
-    task, which is the same for all methods (see `first_task`). What is kept in `checkpoint` after a task or an
-    epoch is taken up again, and the result is the same as without a break. Weights that are no longer finite raise
-    `Diverged`, unless `check` is false. `result.model` holds the trained weights.
+    with `momentum`, or Adam, a new one for every task; `keep_optimizer=True` keeps Adam's moments from one task to the
+    next. With `curve_every=N` the accuracy on the tasks seen so far is recorded every N steps. `first` is the first
+    task, already trained: it is the same for all methods (see `first_task`). Training resumes from `checkpoint`, which
+    is written after tasks and epochs, and the result is the same as without a break. Weights that are no longer finite
+    raise `Diverged`, unless `check` is false. `result.model` holds the trained weights.
 
     Examples:
         >>> import torch
