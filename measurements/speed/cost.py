@@ -29,13 +29,13 @@ def measure_directions(n: int) -> dict[str, Any]:
     """Measure OGD with n stored directions, each way, over SGD."""
     from ogd.lab.bench import laboratory
     from ogd.lab.bench.stopwatch import side_by_side
-    from ogd.lab.methods import OGD, SGD
-    from ogd.lab.models import StackedMLP
+    from ogd.lab.methods import OGD, SGD, FinishedTask
+    from ogd.lab.models import PAPER, StackedMLP
 
     task, model = laboratory.random_task(), StackedMLP(runs=RUNS)
     stored = OGD(n)
     stored.begin(model, 0)
-    stored.end_task(model, task, None)
+    stored.end_task(FinishedTask(task, model, 1, 0, PAPER[-1], 0))
 
     def way(projection: str, every: int, steps: int) -> Any:
         method = copy.copy(stored)
@@ -60,16 +60,16 @@ def measure_tasks(finished: int) -> dict[str, Any]:
     """Measure EWC and A-GEM after so many tasks, over SGD."""
     from ogd.lab.bench import laboratory
     from ogd.lab.bench.stopwatch import side_by_side
-    from ogd.lab.methods import AGEM, EWC, SGD
-    from ogd.lab.models import StackedMLP
+    from ogd.lab.methods import AGEM, EWC, SGD, FinishedTask
+    from ogd.lab.models import PAPER, StackedMLP
 
     task = laboratory.random_task()
     contestants = {}
     for method in (SGD(), EWC(), AGEM()):
         model = StackedMLP(runs=RUNS)
         method.begin(model, 0)
-        for _ in range(finished):
-            method.end_task(model, task, None)
+        for number in range(1, finished + 1):
+            method.end_task(FinishedTask(task, model, number, 0, PAPER[-1], 0))
         contestants[method.name] = laboratory.stepping(model, method, task, 160)
     times = side_by_side(contestants, 2 * ROUNDS)
     return {"finished": finished, **{key: _ratio(times, key) for key in ("ewc", "agem")}}

@@ -55,7 +55,7 @@ SPEED = {  # numbers by file that decide only how long something takes, or how m
     "memory/gradients/gather.py": "CHUNK_MOST",
     "memory/gradients/per_example.py": "CHUNK_BYTES",
     "memory/rehearsal/ahead.py": "AHEAD MOST",
-    "lab/training/batches.py": "CHUNK",
+    "lab/benchmarks/batches.py": "CHUNK",
     "lab/training/evaluation.py": "BATCH",
 }
 COSTS = ("_cost", "_speed")  # how the names of functions end that only estimate
