@@ -17,6 +17,7 @@ LIBRARY = {
     "integrations": "Lightning, Hugging Face, Avalanche",
     "measuring": "forgetting, measured",
     "memory": "what is remembered, and protection",
+    "seeds": "every random draw",
     "base": "files, checks, terminal; the laboratory's progress, plugins",
 }
 LABORATORY = {
@@ -32,7 +33,6 @@ LABORATORY = {
     "benchmarks": "arrays → tasks",
     "records": "what was asked, what came out",
     "data": "files → arrays",
-    "seeds": "every random draw",
     "catalogue": "methods, benchmarks, options by name",
 }
 WHAT = {**LIBRARY, **LABORATORY}
