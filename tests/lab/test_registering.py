@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 import pytest
 
 import ogd
+from ogd.checks import ArgumentError
 from ogd.lab import catalogue
 from ogd.lab.catalogue import Look, Option, register_benchmark, register_method
 from ogd.lab.catalogue.register import PALETTE, RESERVED
@@ -96,7 +97,7 @@ class Halves(ogd.lab.benchmarks.Rules):
 
     def resolve(self, tasks, dataset, given):
         if tasks is not None and given.get("parts", tasks) != tasks:
-            raise ValueError(f"parts: {given['parts']} parts do not make {tasks} tasks")
+            raise ArgumentError("parts", f"{given['parts']} parts do not make {tasks} tasks")
         parts = given.get("parts") or tasks or 2
         return {"tasks": parts, "parts": parts}
 
@@ -120,7 +121,7 @@ def test_rules_of_one_s_own(tiny, tmp_path):
     assert request.key != resolve("halves", "sgd", tiny, parts=2, batch_size=7).key
     with pytest.raises(ValueError, match="batch_size: 10 is above the 7 training examples of the smallest task"):
         resolve("halves", "sgd", tiny, parts=3)
-    with pytest.raises(ValueError, match="parts: 3 parts do not make 2 tasks"):
+    with pytest.raises(ArgumentError, match="parts: 3 parts do not make 2 tasks"):
         resolve("halves", "sgd", tiny, tasks=2, parts=3)
 
 

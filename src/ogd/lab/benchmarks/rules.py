@@ -22,7 +22,7 @@ class Rules:
         self.settings = settings
 
     def resolve(self, tasks: int | None, dataset: Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `tasks` and all settings for what a user gave, or raise a ValueError that names the argument."""
+        """Return `tasks` and all settings for what a user gave, or raise an `ogd.checks.ArgumentError`."""
         check_whole(1, optional=("tasks",), tasks=tasks)
         check_left_out(given.get("left_out", 0), dataset)
         return {
