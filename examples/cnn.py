@@ -32,7 +32,7 @@ def learned_in_turn(tasks, tests, epochs, keep):
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     memory = None
     if keep:
-        memory = ogd.Memory(model, per_task=200, keep=keep)
+        memory = KINDS[keep](model, per_task=200)
         memory.protect(optimizer, every=10 if keep == "gradients" else 2)
     scores = []
     for x, y in tasks:

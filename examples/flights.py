@@ -48,10 +48,10 @@ def monthly_job(data, month, folder):
     torch.manual_seed(month)
     last, own = folder / f"month-{month - 1}", folder / f"month-{month}"
     model = Punctuality([*(len(data.names[name]) for name in CODES[:3]), 7])
-    memory = ogd.Memory(model, per_task=200, keep="examples")
+    memory = ogd.ExampleMemory(model, per_task=200)
     if last.exists():
         load_model(model, last / "model.safetensors")
-        memory = ogd.Memory.load(last / "memory.safetensors", model)
+        memory = ogd.load(last / "memory.safetensors", model)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     memory.protect(optimizer, labels=False)  # the old outputs; whether a flight was late is mostly chance
     (codes, numbers), late = of_month(data, month)

@@ -28,7 +28,7 @@ def learned_in_turn(tasks, tests, epochs, protected):
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
-    memory = ogd.Memory(model, per_task=200)
+    memory = ogd.GradientMemory(model, per_task=200)
     if protected:
         memory.protect(optimizer)  # projects every step; an empty memory changes nothing
 

@@ -26,7 +26,7 @@ def trained(examples, protected):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    memory = ogd.Memory(model, per_task=500, keep="examples")  # 500 in all
+    memory = ogd.ExampleMemory(model, per_task=500)  # 500 in all
     if protected:
         memory.protect(optimizer)
     for x, y in stream(examples):

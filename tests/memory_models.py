@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ogd.memory import Memory
+from ogd.memory import GradientMemory, Memory
 from reference import flat, logit_gradients, trainable
 
 torch.set_num_threads(1)  # these models are so small that a second thread costs more than it brings
@@ -250,7 +250,7 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tens
 def rows(memory: Memory) -> Tensor:
     """G (n, p), its columns in the order of the model's parameters."""
     columns = []
-    for name, p in memory.parameters.named().items():
+    for name, p in memory._parameters.named().items():
         G = torch.zeros(len(memory), p.numel(), dtype=torch.float64)
         for piece in memory.store.only({name}):
             G[piece.start : piece.stop] += piece.block.rows(0, piece.block.n)
@@ -263,7 +263,7 @@ def remembered(
 ) -> tuple[Memory, Tensor, Tensor, Tensor]:
     """A memory of one task, its G, and another task's x and y."""
     model, x, y = make(name, n=5, dtype=dtype)
-    memory = Memory(model, outputs=outputs)
+    memory = GradientMemory(model, outputs=outputs)
     memory.remember((x, y))
     G = logit_gradients(copy.deepcopy(model).double(), x.double() if x.is_floating_point() else x, y, outputs=outputs)
     _, x, y = make(name, n=8, seed=1, dtype=dtype)

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from memory_models import rows
-from ogd.memory import BudgetExceeded, Memory
+from ogd.memory import BudgetExceeded, GradientMemory, load
 from random_models import OUTPUTS, Case, drawn
 from reference import flat, logit_gradients, orthonormal_rows
 
 Row = dict[str, Tensor]  # a gradient by the names of the parameters
-LIMITS: list[dict[str, Any]] = [{}, {}, {"per_task": 3}, {"budget": 7, "when_full": "shrink"}]
+LIMITS: list[dict[str, Any]] = [{}, {}, {"per_task": 3}, {"budget": 7, "shrink": True}]
 FORMS: list[Callable[[Tensor, Tensor], Any]] = [
     lambda x, y: (x, y),
     TensorDataset,
@@ -63,7 +63,7 @@ class Life:
         case.words += [f"outputs: {self.outputs}", *(f"{key}={value}" for key, value in (limit | some).items())]
         options = {"per_task": None, **case.options, **limit, **some}
         self.drawn, self.stored = bool(limit), case.options["dtype"] or case.dtype
-        self.memory = Memory(self.model, outputs=OUTPUTS[self.outputs], **options)
+        self.memory = GradientMemory(self.model, outputs=OUTPUTS[self.outputs], **options)
 
     @property
     def params(self) -> dict[str, nn.Parameter]:
@@ -107,7 +107,7 @@ class Life:
             self.tasks.append(task)
         except BudgetExceeded:
             self.case.words.append("more tasks than the budget holds")
-            assert sum(len(each[0]) for each in (*self.tasks, task)) > (self.memory.budget.directions or 0)
+            assert sum(len(each[0]) for each in (*self.tasks, task)) > (self.memory.budget.count or 0)
         check_same(before, pictured(self.model))
 
     def move(self) -> None:
@@ -156,7 +156,7 @@ class Life:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "memory.safetensors"
             self.memory.save(path)
-            self.memory = Memory.load(path, self.model, **({"outputs": outputs} if callable(outputs) else {}))
+            self.memory = load(path, self.model, **({"outputs": outputs} if callable(outputs) else {}))
 
     def train(self) -> None:
         """Steps of a protected optimizer with known gradients: together they move the weights by P of their sum."""
@@ -177,9 +177,9 @@ class Life:
 
     def check(self) -> None:
         """P of a random update, of all parameters or only of some."""
-        assert len(self.memory.tasks) == len(self.tasks)
-        assert self.drawn or self.memory.tasks == tuple(sum(map(len, task)) for task in self.tasks)
-        assert len(self.memory) <= (self.memory.budget.directions or len(self.memory))
+        assert len(self.memory.task_sizes) == len(self.tasks)
+        assert self.drawn or self.memory.task_sizes == tuple(sum(map(len, task)) for task in self.tasks)
+        assert len(self.memory) <= (self.memory.budget.count or len(self.memory))
         names = list(self.params)
         if self.rng.random() < 0.3:
             names = self.rng.sample(names, self.rng.randint(1, len(names)))
@@ -198,7 +198,7 @@ class Life:
     def matrix(self, names: Sequence[str]) -> Tensor:
         """G (n, p) of the reference in the columns of some parameters, of the examples that the memory has kept."""
         zeros = {name: torch.zeros(p.shape, dtype=torch.float64) for name, p in self.params.items()}
-        stored = rows(self.memory).split(self.memory.tasks)
+        stored = rows(self.memory).split(self.memory.task_sizes)
         kept = [row for task, G in zip(self.tasks, stored, strict=True) for row in self._kept(task, G, zeros)]
         if not kept:
             return torch.zeros(0, sum(zeros[name].numel() for name in names), dtype=torch.float64)

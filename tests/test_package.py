@@ -67,7 +67,7 @@ import ogd, ogd.memory, ogd.measuring, ogd.integrations
 print(*sorted({name for name in set(sys.modules) - before if not name.startswith("ogd")}))
 model = torch.nn.Linear(4, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-memory = ogd.Memory(model, per_task=5)
+memory = ogd.GradientMemory(model, per_task=5)
 memory.protect(optimizer)
 x = torch.randn(5, 4)
 memory.remember((x, torch.arange(5) % 3))

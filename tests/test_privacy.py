@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ogd.lab.benchmarks.task import labels, pixels
 from ogd.lab.data import Dataset
 from ogd.lab.models import mlp
-from ogd.memory import Dense, Memory
+from ogd.memory import Dense, GradientMemory
 from reference import logit_gradients
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +38,7 @@ def paper_network() -> nn.Module:
 
 
 def test_a_saved_memory_holds_the_images_themselves(examples: tuple[Tensor, Tensor], tmp_path: Path) -> None:
-    memory = Memory(paper_network())
+    memory = GradientMemory(paper_network())
     memory.remember(examples)
     memory.save(tmp_path / "memory.safetensors")
     torch.testing.assert_close(load_file(tmp_path / "memory.safetensors")["0.A"], examples[0], rtol=0, atol=0)
@@ -60,7 +60,7 @@ def test_a_memory_that_stores_densely_reveals_it_too(examples: tuple[Tensor, Ten
 
     network = paper_network()
     network[0].__class__ = Twice
-    memory = Memory(network)
+    memory = GradientMemory(network)
     memory.remember(examples)
     weight, bias = (piece.block for piece in memory.store.pieces if piece.names[0].startswith("0."))
     assert isinstance(weight, Dense)

@@ -9,11 +9,12 @@ from torch import Generator, Tensor, nn
 
 from memory_models import rows
 from ogd import seeds
-from ogd.memory import ExampleMemory, Memory
-from ogd.memory.gradients.remembering import seeded
-from ogd.memory.ranks.shared import Key, balanced_shares, shares
-from ogd.memory.rehearsal import memory as rehearsal
-from ogd.memory.rehearsal.ahead import AHEAD, drawn
+from ogd.memory import ExampleMemory, Memory, load
+from ogd.memory import example_memory as rehearsal
+from ogd.memory.data.dealing import Key, balanced_shares, shares
+from ogd.memory.examples.prefetch import BATCHES, draw
+from ogd.memory.loading import KINDS
+from ogd.memory.ranks.collective import torch_seed
 
 SEEDS = (0, 1, 2, 3, 2**32, 2**32 + 1, 2**63 - 1)
 DATA = torch.arange(1000.0)[:, None], torch.zeros(1000, dtype=torch.long)
@@ -25,13 +26,13 @@ def all_different(draws: list[Any]) -> bool:
 
 def remembered(seed: int, keep: str = "examples", **options: int) -> Memory:
     torch.manual_seed(seed)
-    memory = Memory(nn.Linear(1, 1, bias=False), **{"per_task": 100, **options}, keep=keep)
+    memory = KINDS[keep](nn.Linear(1, 1, bias=False), **{"per_task": 100, **options})
     memory.remember(DATA)
     return memory
 
 
 def test_rehearsed_batches() -> None:
-    assert all_different([drawn(seed, j, 100, 10) for seed in SEEDS for j in range(100)])
+    assert all_different([draw(seed, j, 100, 10) for seed in SEEDS for j in range(100)])
 
 
 def test_the_examples_of_tasks() -> None:
@@ -49,7 +50,10 @@ def test_generators_of_a_memory_are_not_torch_s_own() -> None:
     found = []
     for seed in range(5):
         torch.manual_seed(seed)
-        found += [torch.rand(5), *(torch.rand(5, generator=seeded(n)) for n in range(5))]
+        found += [
+            torch.rand(5),
+            *(torch.rand(5, generator=seeds.generator(torch_seed(), "remember", n)) for n in range(5)),
+        ]
     assert all_different(found)
 
 
@@ -63,7 +67,7 @@ def test_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rehearsal, "reservoir", noted)
     for seed in (0, 1, 2):
         torch.manual_seed(seed)
-        memory = Memory(nn.Linear(1, 1), per_task=4, keep="examples")
+        memory = ExampleMemory(nn.Linear(1, 1), per_task=4)
         for batch in DATA[0].split(1)[:20]:
             memory.observe(batch)
     assert all_different(used)
@@ -85,24 +89,24 @@ def test_a_memory_that_shrinks_when_it_is_loaded() -> None:
     found = []
     for seed in (0, 1):
         memory = remembered(seed, per_task=1000)
-        small = Memory(memory.model, budget=10, when_full="shrink", keep="examples")
+        small = ExampleMemory(memory.model, budget=10, shrink=True)
         small.load_state_dict(memory.state_dict())
         assert isinstance(small, ExampleMemory)
         found.append(next(iter(small.examples.batches(torch.arange(10)))).x.flatten())
     assert all_different(found)
 
 
-@pytest.mark.parametrize("until", [0, 3, AHEAD, AHEAD + 5])
+@pytest.mark.parametrize("until", [0, 3, BATCHES, BATCHES + 5])
 def test_a_saved_memory_resumes_to_the_same_draws(until: int, tmp_path) -> None:
     memory = remembered(7)
     for _ in range(until):
         memory.remembered_loss(8)
     memory.save(tmp_path / "memory.safetensors")
     torch.manual_seed(8)  # of another process
-    again = Memory.load(tmp_path / "memory.safetensors", memory.model)
+    again = load(tmp_path / "memory.safetensors", memory.model)
     with torch.no_grad():
         memory.model.weight += 1.0
-    losses = [[m.remembered_loss(8).item() for _ in range(2 * AHEAD)] for m in (memory, again)]
+    losses = [[m.remembered_loss(8).item() for _ in range(2 * BATCHES)] for m in (memory, again)]
     assert losses[0] == losses[1]
     assert all_different(losses[0])
 

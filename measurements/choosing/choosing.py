@@ -17,8 +17,8 @@ BENCHMARKS = {"permuted": "Permuted", "rotated": "Rotated", "split": "Split"}
 # a label, the method in the laboratory's tables, and the way in results/rehearsal.json and results/flights.json
 ROWS = (
     ("no protection", "SGD", "plain", "plain"),
-    ("projection: `Memory(model)`", "OGD", "projection", "projection"),
-    ('rehearsal: `Memory(model, keep="examples")`', "DER++", "default", "outputs"),
+    ("projection: `GradientMemory(model)`", "OGD", "projection", "projection"),
+    ("rehearsal: `ExampleMemory(model)`", "DER++", "default", "outputs"),
     ("EWC, λ tuned on validation data", "EWC, tuned λ", "", ""),
     ("A-GEM", "A-GEM", "", ""),
     ("all data kept", "MTL", "", "all"),

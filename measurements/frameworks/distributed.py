@@ -34,13 +34,13 @@ def trained(give: str, zero: bool = False, ranks: int = 2, rank: int = 0, **opti
     import torch
     from torch import nn
 
-    from ogd.memory import Memory
+    from ogd.memory import GradientMemory
 
     first, second = _digits()
     model = _learned(first)
     call: nn.Module = nn.parallel.DistributedDataParallel(model) if ranks > 1 else model
     optimizer = _optimizer(model, zero)
-    memory = Memory(model, per_task=None, **options)
+    memory = GradientMemory(model, per_task=None, **options)
     part = slice(rank, STORED, ranks) if give == "part" else slice(STORED)
     memory.remember((first[0][part], first[1][part]))
     protection = memory.protect(optimizer)

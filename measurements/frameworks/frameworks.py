@@ -219,7 +219,7 @@ def accelerate(seed: int, protected: bool) -> Scores:
 
     accelerator, tasks = Accelerator(cpu=True), words(seed)
     model, optimizer = accelerator.prepare(made := bert(), torch.optim.AdamW(made.parameters(), lr=5e-4))
-    memory = ogd.Memory(model, per_task=STORED)
+    memory = ogd.GradientMemory(model, per_task=STORED)
     if protected:
         memory.protect(optimizer.optimizer)
 

@@ -83,9 +83,9 @@ def gradients(network: Any, examples: "tuple[Tensor, Tensor]") -> "Tensor":
     """Return G (n, p), written out in float64."""
     import torch
 
-    from ogd.memory import Memory
+    from ogd.memory import GradientMemory
 
-    memory = Memory(network, per_task=None)
+    memory = GradientMemory(network, per_task=None)
     memory.remember(examples)
     return torch.cat([piece.block.rows(0, piece.block.n) for piece in memory.store.pieces], 1)
 

@@ -42,7 +42,7 @@ def trained(optimizer_name: str, way: str, seed: int) -> dict[str, Any]:
     tasks = benchmarks.rotated(angles=ANGLES).tasks
     layers = (nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10))
     model = nn.Sequential(nn.Flatten(), *layers)
-    memory = ogd.Memory(model, per_task=None)
+    memory = ogd.GradientMemory(model, per_task=None)
     kind, lr = OPTIMIZERS[optimizer_name]
     order = torch.Generator().manual_seed(seed)
     first: Any = None

@@ -53,11 +53,11 @@ def _run(tasks: Any, seed: int) -> tuple[list[float], list[int]]:
     from torch.nn.functional import cross_entropy
 
     from ogd.lab.models import mlp
-    from ogd.memory import Memory
+    from ogd.memory import GradientMemory
 
     torch.manual_seed(seed)
     network, ks = mlp(), []
-    memory = Memory(network, per_task=200)
+    memory = GradientMemory(network, per_task=200)
     for task in tasks:
         x, y = task.train.x.flatten(1), task.train.y
         optimizer = torch.optim.SGD(network.parameters(), lr=LR)

@@ -82,11 +82,11 @@ def _second(network: Any, way: str, old: Any, new: Any, order: Any) -> dict[str,
 
     import torch
 
-    from ogd.memory import Memory
+    from ogd.memory import GradientMemory
 
     x, y = old.train.x[order[:100]], old.train.y[order[:100]]
     optimizer = torch.optim.SGD(network.parameters(), lr=LR)
-    memory = Memory(network, outputs="all", statistics="move" if way in ("move", "batch") else "keep")
+    memory = GradientMemory(network, outputs="all", freeze_buffers=False if way in ("move", "batch") else "keep")
     if way != "free":
         memory.remember((x, y))
     if way in ("keep", "move", "batch"):

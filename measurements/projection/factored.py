@@ -15,13 +15,13 @@ def draw() -> None:
     from ogd.lab import data
     from ogd.lab.benchmarks.task import labels, pixels
     from ogd.lab.models import mlp
-    from ogd.memory import Factored, Memory
+    from ogd.memory import Factored, GradientMemory
     from style import figure, save
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     mnist = data.load("mnist")
-    memory = Memory(mlp())
+    memory = GradientMemory(mlp())
     memory.remember((pixels(mnist.train_images[:1]).flatten(1), labels(mnist.train_labels[:1])))
     block = memory.store.pieces[0].block
     assert isinstance(block, Factored)

@@ -27,7 +27,7 @@ def measure() -> dict[str, Any]:
     from ogd.lab import benchmarks
     from ogd.lab.models import mlp
     from ogd.lab.records.record import environment
-    from ogd.memory import Memory
+    from ogd.memory import GradientMemory
 
     old, new = benchmarks.rotated(angles=[0, 40]).tasks
     torch.manual_seed(0)
@@ -51,7 +51,7 @@ def measure() -> dict[str, Any]:
     steps, drift, learned = [0], {}, {}
     for way in WAYS:
         network = copy.deepcopy(first)
-        memory = Memory(network, per_task=None)
+        memory = GradientMemory(network, per_task=None)
         memory.remember((x, y))
         optimizer = torch.optim.Adam(network.parameters(), lr=LR)
         if way == "update":

@@ -45,8 +45,8 @@ WAYS = {
     "plain": "plain training, month by month",
     "projection": "`Memory`, stored gradients",
     "replay": "replay by hand",
-    "rehearsal": '`Memory(keep="examples")`, outputs and labels',
-    "outputs": '`Memory(keep="examples")`, `labels=False`',
+    "rehearsal": "`ExampleMemory()`, outputs and labels",
+    "outputs": "`ExampleMemory()`, `labels=False`",
     "all": "all months so far",
 }
 Part = tuple["Tensor", "Tensor", "Tensor"]  # codes, numbers, late
@@ -120,7 +120,7 @@ def trained(way: str, seed: int, data: list[list[Part]], part: int, model: Any, 
 
     import ogd
 
-    memory = ogd.Memory(model, per_task=KEPT, keep="gradients" if way == "projection" else "examples")
+    memory = ogd.GradientMemory(model, per_task=KEPT, keep="gradients" if way == "projection" else "examples")
     order, drawing = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
     kept: list[Part] = []
     seconds, scores = 0.0, Scores([], [])
@@ -131,7 +131,7 @@ def trained(way: str, seed: int, data: list[list[Part]], part: int, model: Any, 
             protection = memory.protect(optimizer)
         elif "alpha" in setting:
             own = {"alpha": setting["alpha"], "labels": way == "rehearsal"}
-            protection = memory.protect(optimizer, by="rehearsal", every=1, batch=BATCH, **own)
+            protection = memory.protect(optimizer, every=1, batch_size=BATCH, **own)
         began = time.process_time()
         seen = joined([one[0] for one in data[: month + 1]]) if way == "all" else train
         for _ in range(setting["epochs"]):

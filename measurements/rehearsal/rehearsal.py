@@ -97,13 +97,13 @@ def trained(name: str, way: str, seed: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     tasks: list[tuple[Data, Data]] = {"cnn": images, "transformer": texts}[name](seed)
     model: Any = {"cnn": cnn, "transformer": transformer}[name]()
-    memory = ogd.Memory(model, per_task=KEPT, keep="gradients" if way == "projection" else "examples")
+    memory = ogd.GradientMemory(model, per_task=KEPT, keep="gradients" if way == "projection" else "examples")
     kept: list[Data] = []
     order, drawing = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
     seconds = 0.0
     protect: dict[str, Callable[[Any], Any]] = {
         "projection": lambda optimizer: memory.protect(optimizer, every="auto"),
-        "rehearsal": lambda optimizer: memory.protect(optimizer, every=1, batch=BATCH),
+        "rehearsal": lambda optimizer: memory.protect(optimizer, every=1, batch_size=BATCH),
         "default": memory.protect,
         "uncertain": memory.protect,
         "merged": memory.protect,

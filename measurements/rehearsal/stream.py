@@ -5,7 +5,7 @@
 
 30,000 digits, each seen once, in batches of 10; 784-100-100-10, SGD at 0.01. A reservoir of 500 examples is kept, the
 same for every way. ER replays 10 of them per step with their labels, A-GEM keeps the loss of 10 from growing, and
-rehearsal is `memory.observe` with `memory.protect(optimizer, every=1, batch=10)`.
+rehearsal is `memory.observe` with `memory.protect(optimizer, every=1, batch_size=10)`.
 """
 
 import json
@@ -45,9 +45,9 @@ def trained(way: str, seed: int) -> list[float]:
     layers = (nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 100), nn.ReLU(), nn.Linear(100, 10))
     model = nn.Sequential(nn.Flatten(), *layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    memory = ogd.Memory(model, per_task=KEPT, keep="examples")
+    memory = ogd.ExampleMemory(model, per_task=KEPT)
     if way in ("rehearsal", "outputs"):
-        memory.protect(optimizer, every=1, batch=BATCH, labels=way == "rehearsal")
+        memory.protect(optimizer, every=1, batch_size=BATCH, labels=way == "rehearsal")
     params = list(model.parameters())
     for part, some in enumerate(rows.split(N // PARTS)):
         turned = rotate(images[some].float() / 255, 90 * part / (PARTS - 1))

@@ -33,7 +33,7 @@ def measure(n: int, width: int) -> dict[str, Any]:
     from ogd.lab import data
     from ogd.lab.benchmarks.task import labels, pixels
     from ogd.lab.models import mlp
-    from ogd.memory import Memory
+    from ogd.memory import GradientMemory
 
     mnist = data.load("mnist")
     x, y = pixels(mnist.train_images).flatten(1), labels(mnist.train_labels)
@@ -52,7 +52,7 @@ def measure(n: int, width: int) -> dict[str, Any]:
     free, bound = (torch.optim.SGD(model.parameters(), lr=1e-3) for model in (plain, protected))
     seconds(plain, free, STEPS)
     seconds(protected, bound, STEPS)
-    memory = Memory(protected, per_task=None)
+    memory = GradientMemory(protected, per_task=None)
     protection = memory.protect(bound)
     began = time.process_time()
     memory.remember((x[-n:], y[-n:]))

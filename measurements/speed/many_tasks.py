@@ -30,7 +30,7 @@ def measure(keep: str) -> list[dict[str, float]]:
     from torch import nn
     from torch.nn.functional import cross_entropy
 
-    from ogd.memory import Memory
+    from ogd.memory.load import KINDS
 
     torch.manual_seed(0)
     centres = torch.randn(10, 64)
@@ -47,7 +47,7 @@ def measure(keep: str) -> list[dict[str, float]]:
         stepping.step()
         return time.process_time() - began
 
-    memory = Memory(model, per_task=PER_TASK, budget=BUDGET, when_full="shrink", keep=keep)
+    memory = KINDS[keep](model, per_task=PER_TASK, budget=BUDGET, shrink=True)
     memory.protect(optimizer)
     rows = []
     for task in range(TASKS):
@@ -60,7 +60,12 @@ def measure(keep: str) -> list[dict[str, float]]:
         began = time.process_time()
         memory.remember((inputs, y))
         remembering = time.process_time() - began
-        row = {"task": task + 1, "step": statistics.median(ratios), "remember": remembering, "kept": sum(memory.tasks)}
+        row = {
+            "task": task + 1,
+            "step": statistics.median(ratios),
+            "remember": remembering,
+            "kept": sum(memory.task_sizes),
+        }
         rows.append(row | {"bytes": memory.nbytes, "resident": memory.resident_nbytes})
     return rows
 

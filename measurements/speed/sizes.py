@@ -37,7 +37,7 @@ def timed(work):
 
 def measured(model: nn.Module, task, batch, **options) -> dict[str, float]:
     """Remember a task and take protected steps."""
-    memory = ogd.Memory(model, per_task=None, **options)
+    memory = ogd.GradientMemory(model, per_task=None, **options)
     row = {"directions": len(task[1]), "remember_seconds": timed(lambda: memory.remember(task))}
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     protection = memory.protect(optimizer)
@@ -92,7 +92,7 @@ def drift(length: int, dtype: torch.dtype | None) -> float:
     moved = []
     for protected in (True, False):
         learner = copy.deepcopy(model)
-        memory = ogd.Memory(learner, dtype=dtype)
+        memory = ogd.GradientMemory(learner, dtype=dtype)
         memory.remember((x, y))
         optimizer = torch.optim.SGD(learner.parameters(), lr=1e-4)
         if protected:

@@ -9,15 +9,13 @@ from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
-from ogd.memory.gradients.preserving import preserving
-from ogd.memory.inputs import outputs
-from ogd.memory.inputs.batches import as_pair, copied, flat_labels, length, moved
-from ogd.memory.inputs.calling import called, cast, logits_of, takes
-from ogd.memory.inputs.examples import Drawn
-from ogd.memory.inputs.outputs import Logits
-from ogd.memory.model.walking import first_parameter
-from ogd.memory.rehearsal.examples import classifies, emptied
-from ogd.memory.rehearsal.loss import IGNORED, next_tokens
+from ogd.memory.data import calling
+from ogd.memory.data.batches import as_pair, copied, length, moved, without_tensors
+from ogd.memory.data.calling import Logits, called, cast, logits_of, takes
+from ogd.memory.data.labels import IGNORED, classifies, flat_labels, next_tokens
+from ogd.memory.data.sampling import Sample
+from ogd.memory.model.eval_mode import isolated_eval_mode
+from ogd.memory.model.parameters import first_parameter
 
 Measure = Literal["accuracy", "loss"] | Callable[[Tensor, Any], Tensor]
 BATCH = 256  # examples at a time, where the data has no batches of its own
@@ -98,11 +96,11 @@ def forgetting(
 
     Args:
         model: any module.
-        sets: a name for each DataLoader, Dataset, pair of tensors (x, y) or list: all that `Memory.remember` takes.
+        sets: a name for each DataLoader, Dataset, pair of tensors (x, y) or list: all that `remember` takes.
         measure: "accuracy"; "loss" (the model's own if it returns one, cross-entropy for integer labels, the mean
             square for others); or a function (z, y) → (B,), the score of each example. None: "accuracy" where
             labels are one integer per example, else "loss".
-        logits: a function (model, x) → z, or one for each set by name; None: they are found as by `Memory`.
+        logits: a function (model, x) → z, or one for each set by name; None: they are found as a memory finds them.
     """
     if not isinstance(sets, Mapping) or not sets:
         raise TypeError(f'sets must be a dictionary such as {{"march": loader}}, not {sets!r:.60}')
@@ -110,7 +108,7 @@ def forgetting(
         raise ValueError(f'measure must be "accuracy", "loss", a function (z, y) → (B,) or None, not {measure!r}')
     scores: dict[str, float] = {}
     sizes: dict[str, int] = {}
-    with preserving(model), torch.no_grad():
+    with isolated_eval_mode(model), torch.no_grad():
         for name, data in sets.items():
             own = logits.get(name) if isinstance(logits, Mapping) else logits
             measure, scores[name], sizes[name] = _score(model, name, data, measure, own)
@@ -150,7 +148,7 @@ def _score(
     first = first_parameter(model)
     total = weight = 0.0
     count = 0
-    for batch in map(as_pair, data) if isinstance(data, DataLoader) else Drawn(data, None, Generator(), BATCH):
+    for batch in map(as_pair, data) if isinstance(data, DataLoader) else Sample(data, None, Generator(), BATCH):
         x, y = copied(batch if first is None else moved(batch, first.device))
         measure = measure or ("accuracy" if _are_classes(flat_labels(y)) else "loss")
         value, n = _mean(model, x, y, measure, logits, name)
@@ -172,7 +170,7 @@ def _mean(model: nn.Module, x: Any, y: Any, measure: Measure, logits: Logits | N
             return loss, int((y != IGNORED).sum())
         z = logits_of(result)
     else:
-        z = outputs.scores(model, x, logits)
+        z = calling.scores(model, x, logits)
     each = _each(z, x, y, measure, name)
     return each.mean(), len(each)
 
@@ -191,7 +189,7 @@ def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
         return each.double()
     if not isinstance(y, Tensor):
         raise ValueError(f"sets: {name!r} has no labels, {type(y).__name__} in their place: give pairs (x, y)")
-    classes = next_tokens(flat_labels(y), emptied(x)[0])
+    classes = next_tokens(flat_labels(y), without_tensors(x)[0])
     if classes is not None and classifies(z, classes):
         z, y = z[classes != IGNORED], classes[classes != IGNORED].long()
         return (z.argmax(1) == y).double() if measure == "accuracy" else F.cross_entropy(z, y, reduction="none")

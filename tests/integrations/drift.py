@@ -15,7 +15,7 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 def forbidden(state: Mapping[str, Any], model: nn.Module, before: Mapping[str, Tensor]) -> float:
     """The share of Δw, since `before`, that a memory of this state would have removed: |Δw − P Δw| / |Δw|."""
-    memory = ogd.Memory(model)
+    memory = ogd.GradientMemory(model)
     memory.load_state_dict(state)
     delta = {
         name: p.detach() - before[name] for name, p in model.named_parameters() if p.requires_grad and name in before

@@ -63,23 +63,23 @@ def strategy(model, *plugins):
 @pytest.mark.parametrize("make", [plain, heads])
 def test_remembers_experiences_into_a_memory_of_your_own(make):
     model = make()
-    memory = ogd.Memory(model, per_task=8)
+    memory = ogd.GradientMemory(model, per_task=8)
     trained = strategy(model, OGDPlugin(memory))
     for experience in stream():
         trained.train(experience)
-    assert memory.tasks == (8, 8)
+    assert memory.task_sizes == (8, 8)
 
 
 @pytest.mark.parametrize("make", [plain, heads])
 @pytest.mark.parametrize("every", [1, 5])
 def test_moves_only_where_the_first_task_stays(make, every):
-    model, plugin = make(), OGDPlugin(per_task=8, every=every)
+    model, plugin = make(), OGDPlugin(ogd.GradientMemory, per_task=8, every=every)
     trained = strategy(model, plugin)
     first, second = stream()
     trained.train(first)
     state, before = plugin.memory.state_dict(), weights(model)
     trained.train(second)
-    assert plugin.memory.tasks == (8, 8)
+    assert plugin.memory.task_sizes == (8, 8)
     assert forbidden(state, model, before) < 1e-5
     before = weights(model)
     strategy(model).train(first)
@@ -88,18 +88,20 @@ def test_moves_only_where_the_first_task_stays(make, every):
 
 @pytest.mark.usefixtures("checkpoints")
 def test_a_checkpoint_goes_on_as_without_a_break(tmp_path):
-    trained = strategy(plain(), OGDPlugin(per_task=8))
+    trained = strategy(plain(), OGDPlugin(ogd.GradientMemory, per_task=8))
     first, second = stream()
     trained.train(first)
     save_checkpoint(trained, tmp_path / "first.pkl")
     torch.manual_seed(3)
     trained.train(second)
-    again, done = maybe_load_checkpoint(strategy(plain(), OGDPlugin(per_task=8)), tmp_path / "first.pkl")
+    again, done = maybe_load_checkpoint(
+        strategy(plain(), OGDPlugin(ogd.GradientMemory, per_task=8)), tmp_path / "first.pkl"
+    )
     assert done == 1
     torch.manual_seed(3)
     again.train(second)
     (plugin,) = [plugin for plugin in again.plugins if isinstance(plugin, OGDPlugin)]
-    assert plugin.memory.tasks == (8, 8)
+    assert plugin.memory.task_sizes == (8, 8)
     for name, p in trained.model.named_parameters():
         torch.testing.assert_close(p, again.model.get_parameter(name))
 
@@ -107,7 +109,7 @@ def test_a_checkpoint_goes_on_as_without_a_break(tmp_path):
 @pytest.mark.usefixtures("checkpoints")
 def test_a_memory_of_your_own_and_its_options_come_back(tmp_path):
     model = plain()
-    memory = ogd.Memory(model, per_task=5, outputs="mean", params=["2"], budget=99)
+    memory = ogd.GradientMemory(model, per_task=5, outputs="mean", params=["2"], budget=99)
     trained = strategy(model, OGDPlugin(memory, remember=False))
     first, second = stream()
     trained.train(first)
@@ -117,5 +119,5 @@ def test_a_memory_of_your_own_and_its_options_come_back(tmp_path):
     again.train(second)
     (plugin,) = [plugin for plugin in again.plugins if isinstance(plugin, OGDPlugin)]
     assert repr(plugin.memory) == repr(memory)
-    assert plugin.memory.parameters.wanted == ["2"]
+    assert plugin.memory._parameters.wanted == ["2"]
     assert plugin.memory.model is again.model

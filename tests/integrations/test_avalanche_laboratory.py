@@ -67,7 +67,7 @@ def noise(one, other):
 
 
 def test_ogd_through_the_plugin_is_the_laboratorys(small):
-    plugin = [in_avalanche(small, seed, OGDPlugin(per_task=STORED)) for seed in range(RUNS)]
+    plugin = [in_avalanche(small, seed, OGDPlugin(ogd.GradientMemory, per_task=STORED)) for seed in range(RUNS)]
     laboratory = in_the_laboratory(small, OGD(STORED))
     plain = in_the_laboratory(small, SGD())
     assert abs(mean(plugin) - mean(laboratory)) < 3 * noise(plugin, laboratory)

@@ -73,34 +73,34 @@ def by_hand(model, data, memory, every=1, epochs=4, **way):
 
 @pytest.mark.parametrize("every", [1, 5])
 def test_as_by_hand(every):
-    model, callback = Net(), OGD(per_task=None, every=every)
+    model, callback = Net(), OGD(ogd.GradientMemory, per_task=None, every=every)
     fit(model, callback, A)
     fit(model, callback, B)
     mine = Net()
-    memory = ogd.Memory(mine, per_task=None)
+    memory = ogd.GradientMemory(mine, per_task=None)
     by_hand(mine, A, memory, every)
     by_hand(mine, B, memory, every)
-    assert callback.memory.tasks == memory.tasks == (24, 24)
+    assert callback.memory.task_sizes == memory.task_sizes == (24, 24)
     for name, p in model.named_parameters():
         torch.testing.assert_close(p, mine.get_parameter(name))
 
 
 def test_rehearsal_as_by_hand():
     torch.manual_seed(0)
-    model, callback = Net(), OGD(per_task=8, keep="examples", every=2, batch=4, alpha=0.3)
+    model, callback = Net(), OGD(per_task=8, every=2, batch_size=4, alpha=0.3)
     mine = Net()
-    memory = ogd.Memory(mine, per_task=8, keep="examples")
+    memory = ogd.ExampleMemory(mine, per_task=8)
     for data in (A, B):
         fit(model, callback, data)
-        by_hand(mine, data, memory, 2, batch=4, alpha=0.3)
-    assert callback.memory.tasks == (8, 8)
+        by_hand(mine, data, memory, 2, batch_size=4, alpha=0.3)
+    assert callback.memory.task_sizes == (8, 8)
     for name, p in model.named_parameters():
         torch.testing.assert_close(p, mine.get_parameter(name))
 
 
 @pytest.mark.parametrize("optimizers", [1, 2])
 def test_moves_only_where_the_first_task_stays(optimizers):
-    model, callback = Net(optimizers), OGD(per_task=8)
+    model, callback = Net(optimizers), OGD(ogd.GradientMemory, per_task=8)
     fit(model, callback, A)
     state, before = callback.memory.state_dict(), weights(model)
     fit(model, callback, B)
@@ -111,44 +111,44 @@ def test_moves_only_where_the_first_task_stays(optimizers):
 
 
 def test_a_checkpoint_inside_a_task_goes_on_as_without_a_break(tmp_path):
-    model, callback = Net(), OGD(per_task=8, every=7)
+    model, callback = Net(), OGD(ogd.GradientMemory, per_task=8, every=7)
     fit(model, callback, A)
     keep = lightning.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=6, save_top_k=-1)
     trainer = lightning.Trainer(max_epochs=4, callbacks=[callback, keep], **QUIET)
     state, before = callback.memory.state_dict(), weights(model)
     trainer.fit(model, B)
-    again, resumed = Net(), OGD(per_task=8, every=7)
+    again, resumed = Net(), OGD(ogd.GradientMemory, per_task=8, every=7)
     fit(again, resumed, B, checkpoint=tmp_path / "epoch=1-step=6.ckpt")
     saved = torch.load(tmp_path / "epoch=1-step=6.ckpt", weights_only=True)  # nothing but plain values and tensors
     middle = Net()
     middle.load_state_dict(saved["state_dict"])
     assert forbidden(state, middle, before) < 1e-5
-    assert resumed.memory.tasks == callback.memory.tasks == (8, 8)
+    assert resumed.memory.task_sizes == callback.memory.task_sizes == (8, 8)
     for name, p in model.named_parameters():
         torch.testing.assert_close(p, again.get_parameter(name))
 
 
 def test_the_next_task_in_another_process(tmp_path):
-    model, callback = Net(), OGD(per_task=8)
+    model, callback = Net(), OGD(ogd.GradientMemory, per_task=8)
     fit(model, callback, A).save_checkpoint(tmp_path / "a.ckpt")
     other = Net.load_from_checkpoint(tmp_path / "a.ckpt", weights_only=True)
     taken = OGD.from_checkpoint(tmp_path / "a.ckpt", per_task=8)
     fit(model, callback, B)
     fit(other, taken, B)
-    assert taken.memory.tasks == (8, 8)
+    assert taken.memory.task_sizes == (8, 8)
     for name, p in model.named_parameters():
         torch.testing.assert_close(p, other.get_parameter(name))
 
 
 def test_resumed_from_its_own_end_a_task_is_remembered_once(tmp_path):
     keep = lightning.callbacks.ModelCheckpoint(tmp_path, filename="last")
-    trainer = lightning.Trainer(max_epochs=2, callbacks=[OGD(per_task=8), keep], **QUIET)
+    trainer = lightning.Trainer(max_epochs=2, callbacks=[OGD(ogd.GradientMemory, per_task=8), keep], **QUIET)
     trainer.fit(Net(), A)
     trainer.save_checkpoint(tmp_path / "after.ckpt")
     for name in ("last", "after"):  # saved before it was remembered, and afterwards
-        callback = OGD(per_task=8)
+        callback = OGD(ogd.GradientMemory, per_task=8)
         fit(Net(), callback, A, epochs=2, checkpoint=tmp_path / f"{name}.ckpt")
-        assert callback.memory.tasks == (8,), name
+        assert callback.memory.task_sizes == (8,), name
 
 
 def test_an_interrupted_fit_remembers_nothing_and_frees_the_optimizer():
@@ -156,10 +156,10 @@ def test_an_interrupted_fit_remembers_nothing_and_frees_the_optimizer():
         def on_train_epoch_end(self):
             raise RuntimeError("power cut")
 
-    callback = OGD(per_task=8)
+    callback = OGD(ogd.GradientMemory, per_task=8)
     with pytest.raises(RuntimeError, match="power cut"):
         fit(Fails(), callback, A)
-    assert callback.memory.tasks == ()
+    assert callback.memory.task_sizes == ()
     assert not callback.guard._protections
 
 
@@ -170,7 +170,7 @@ def test_what_is_pending_is_projected_before_a_validation():
         def on_validation_epoch_start(self):
             seen.append(weights(self))
 
-    model, callback = Looks(), OGD(per_task=8, every=50)
+    model, callback = Looks(), OGD(ogd.GradientMemory, per_task=8, every=50)
     fit(model, callback, A)
     state, before = callback.memory.state_dict(), weights(model)
     trainer = lightning.Trainer(
@@ -183,9 +183,9 @@ def test_what_is_pending_is_projected_before_a_validation():
 
 def test_a_memory_of_your_own_of_a_part_of_the_module():
     model = Net()
-    callback = OGD(ogd.Memory(model.net, per_task=4), remember=False)
+    callback = OGD(ogd.GradientMemory(model.net, per_task=4), remember=False)
     fit(model, callback, A)
-    assert callback.memory.tasks == ()
+    assert callback.memory.task_sizes == ()
     callback.memory.remember(A)
     state, before = callback.memory.state_dict(), weights(model.net)
     fit(model, callback, B)
@@ -193,7 +193,7 @@ def test_a_memory_of_your_own_of_a_part_of_the_module():
 
 
 def test_errors(tmp_path):
-    callback = OGD(per_task=4)
+    callback = OGD(ogd.GradientMemory, per_task=4)
     fit(Net(), callback, A, epochs=1)
     with pytest.raises(ValueError, match="memory belongs to another Net, not to the Net in training"):
         fit(Net(), callback, A, epochs=1)

@@ -41,12 +41,12 @@ def text(seed):
     ids=["bert", "bert with LoRA", "gpt2"],
 )
 def test_moves_only_where_the_first_task_stays(tmp_path, make, tasks, options):
-    model, callback = make(), OGDCallback(per_task=8, **options)
+    model, callback = make(), OGDCallback(ogd.GradientMemory, per_task=8, **options)
     train(model, callback, tasks[0], tmp_path)
     state, before = callback.memory.state_dict(), weights(model)
     assert all(("lora" in name or "classifier" in name) for name in state["shapes"]) == (make is lora)
     train(model, callback, tasks[1], tmp_path)
-    assert callback.memory.tasks == (8, 8)
+    assert callback.memory.task_sizes == (8, 8)
     assert forbidden(state, model, before) < 1e-4
     before = weights(model)
     train(model, None, tasks[1], tmp_path)
@@ -55,13 +55,13 @@ def test_moves_only_where_the_first_task_stays(tmp_path, make, tasks, options):
 
 @pytest.mark.parametrize("make", [bert, lora])
 def test_a_checkpoint_inside_a_task_goes_on_as_without_a_break(tmp_path, make):
-    model, callback = make(), OGDCallback(per_task=8, every=5)
+    model, callback = make(), OGDCallback(ogd.GradientMemory, per_task=8, every=5)
     train(model, callback, A, tmp_path / "a", save_strategy="steps", save_steps=STEPS)
     state, before = callback.memory.state_dict(), weights(model)
     train(model, callback, B, tmp_path / "b", save_strategy="steps", save_steps=4)
     for resumed, folder in [
-        (OGDCallback(per_task=8, every=5), tmp_path / "b"),
-        (OGDCallback(per_task=8, every=5), tmp_path / "c"),
+        (OGDCallback(ogd.GradientMemory, per_task=8, every=5), tmp_path / "b"),
+        (OGDCallback(ogd.GradientMemory, per_task=8, every=5), tmp_path / "c"),
     ]:
         checkpoint = folder / "checkpoint-8"
         if folder.name == "c":
@@ -70,7 +70,7 @@ def test_a_checkpoint_inside_a_task_goes_on_as_without_a_break(tmp_path, make):
             resumed.restore(checkpoint)
         again = make()
         train(again, resumed, B, folder, resume=str(checkpoint), save_strategy="steps", save_steps=4)
-        assert resumed.memory.tasks == (8, 8)
+        assert resumed.memory.task_sizes == (8, 8)
         for name, p in model.named_parameters():
             torch.testing.assert_close(p, again.get_parameter(name))
     if make is bert:
@@ -80,11 +80,11 @@ def test_a_checkpoint_inside_a_task_goes_on_as_without_a_break(tmp_path, make):
 
 
 def test_the_next_task_in_another_process(tmp_path):
-    model, callback = bert(), OGDCallback(per_task=8)
+    model, callback = bert(), OGDCallback(ogd.GradientMemory, per_task=8)
     train(model, callback, A, tmp_path / "a", save_strategy="steps", save_steps=STEPS).save_model(tmp_path / "a")
     other = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "a")
     taken = OGDCallback.load(tmp_path / "a", other)
-    assert taken.memory.tasks == (8,)
+    assert taken.memory.task_sizes == (8,)
     train(model, callback, B, tmp_path / "b")
     train(other, taken, B, tmp_path / "b")
     for name, p in model.named_parameters():
@@ -96,7 +96,7 @@ def test_a_checkpoint_without_a_memory_is_told_of(tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"resumes from step 4, but there is no memory .*callback.restore\(folder"
     ):
-        train(bert(), OGDCallback(), A, tmp_path, resume=str(tmp_path / "checkpoint-4"))
+        train(bert(), OGDCallback(ogd.GradientMemory), A, tmp_path, resume=str(tmp_path / "checkpoint-4"))
 
 
 def test_accelerate_saves_and_restores_a_memory(tmp_path):
@@ -104,7 +104,7 @@ def test_accelerate_saves_and_restores_a_memory(tmp_path):
         accelerator = accelerate.Accelerator(cpu=True)
         model = bert()
         model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
-        memory = ogd.Memory(model, per_task=8)
+        memory = ogd.GradientMemory(model, per_task=8)
         accelerator.register_for_checkpointing(memory)
         memory.protect(optimizer.optimizer)
         return accelerator, model, optimizer, memory
@@ -126,7 +126,7 @@ def test_accelerate_saves_and_restores_a_memory(tmp_path):
     assert forbidden(state, model, before) < 1e-4
     accelerator, again, optimizer, memory = prepared()
     accelerator.load_state(str(tmp_path))
-    assert memory.tasks == (8,)
+    assert memory.task_sizes == (8,)
     steps(accelerator, again, optimizer, B)
     for name, p in model.named_parameters():
         torch.testing.assert_close(p, again.get_parameter(name))

@@ -16,7 +16,7 @@ from ogd import json_files, tensor_files
 from ogd.files import is_special, write_text
 from ogd.lab import data
 from ogd.lab.training import Checkpoint
-from ogd.memory import Memory
+from ogd.memory import GradientMemory, Memory, load
 from test_cli import SMALL, run
 
 SAID = "a pipe, a socket or a device, not a file"
@@ -83,7 +83,7 @@ def special(request, tmp_path) -> Path:
 
 
 def remembered() -> Memory:
-    memory = Memory(nn.Linear(2, 2))
+    memory = GradientMemory(nn.Linear(2, 2))
     memory.remember((torch.randn(3, 2), torch.tensor([0, 1, 0])))
     return memory
 
@@ -95,7 +95,7 @@ def test_readers_refuse_it(special) -> None:
     with pytest.raises(ValueError, match=SAID):
         tensor_files.read(special, "ogd")
     with pytest.raises(ValueError, match=f"special: it is {SAID}"):
-        Memory.load(special, nn.Linear(2, 2))
+        load(special, nn.Linear(2, 2))
     with pytest.raises(ValueError, match=f"data: .*special cannot be read: it is {SAID}"):
         data.idx.read(special)
 
@@ -122,7 +122,7 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path) -> None:
         assert link.is_symlink()
         assert not file.is_symlink()
         for path in (link, file):
-            assert len(Memory.load(path, memory.model)) == 3
+            assert len(load(path, memory.model)) == 3
     assert len(list(folder.iterdir())) == 2
 
 

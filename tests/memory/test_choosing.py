@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from ogd import Memory
+from ogd import ExampleMemory
 from ogd.lab import benchmarks
 from ogd.lab.methods import DER
 from ogd.lab.methods.finished_task import FinishedTask, choose_rows, herd
 from ogd.lab.models import StackedMLP
-from ogd.memory.inputs.uncertain import AMONG, FLOOR, entropies, uncertain_order
+from ogd.memory.data.uncertainty import AMONG, FLOOR, entropies, uncertain_order
 
 
 def test_entropies_are_those_of_torchs_distribution() -> None:
@@ -104,19 +104,17 @@ class Sure(nn.Module):
         return torch.stack([x[:, 0] * self.scale, torch.zeros(len(x))], 1)
 
 
-@pytest.mark.parametrize("keep", ["gradients", "examples"])
 @pytest.mark.parametrize("loader", [False, True])
-def test_a_memory_prefers_examples_that_the_model_is_uncertain_of(keep: str, loader: bool) -> None:
+def test_a_memory_prefers_examples_that_the_model_is_uncertain_of(loader: bool) -> None:
     x = torch.cat([torch.ones(190), torch.zeros(10)])[:, None]
     y = torch.zeros(200).long()
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 16) if loader else (x, y)
     model = Sure()
-    memory = Memory(model, per_task=10, keep=keep)  # type: ignore[arg-type]
+    memory = ExampleMemory(model, per_task=10)
     memory.remember(data, choose="uncertain", generator=Generator().manual_seed(0))
-    assert memory.tasks == (10,)
-    if keep == "examples":
-        kept = next(iter(memory.examples.batches(torch.arange(10)))).x  # type: ignore[attr-defined]
-        assert int((kept[:, 0] == 0).sum()) >= 6  # uniformly: one in twenty
+    assert memory.task_sizes == (10,)
+    kept = next(iter(memory.examples.batches(torch.arange(10)))).x
+    assert int((kept[:, 0] == 0).sum()) >= 6  # uniformly: one in twenty
 
 
 def test_only_so_many_outputs_are_computed() -> None:
@@ -129,9 +127,7 @@ def test_only_so_many_outputs_are_computed() -> None:
             return super().forward(x)
 
     model = Counting(3, 2)
-    Memory(model, per_task=2, keep="examples").remember(
-        (torch.randn(5_000, 3), torch.zeros(5_000).long()), choose="uncertain"
-    )
+    ExampleMemory(model, per_task=2).remember((torch.randn(5_000, 3), torch.zeros(5_000).long()), choose="uncertain")
     assert seen <= 2 * AMONG + 10
 
 
@@ -140,7 +136,7 @@ def test_the_same_seed_keeps_the_same_examples() -> None:
     model = nn.Linear(4, 3)
 
     def kept() -> Tensor:
-        memory = Memory(model, per_task=20, keep="examples")
+        memory = ExampleMemory(model, per_task=20)
         memory.remember((x, y), choose="uncertain", generator=Generator().manual_seed(5))
         return next(iter(memory.examples.batches(torch.arange(20)))).z  # type: ignore[attr-defined]
 
@@ -148,7 +144,7 @@ def test_the_same_seed_keeps_the_same_examples() -> None:
 
 
 def test_regression_cannot_be_uncertain() -> None:
-    memory = Memory(nn.Linear(3, 1), keep="examples")
+    memory = ExampleMemory(nn.Linear(3, 1))
     with pytest.raises(ValueError, match="needs the scores of two or more classes"):
         memory.remember((torch.randn(9, 3), torch.randn(9, 1)), choose="uncertain")
     assert len(memory) == 0

@@ -12,10 +12,10 @@ from torch.nn import functional
 from torch.nn.utils import prune
 
 from memory_models import rows, train
-from ogd.memory import Convolved, Dense, Factored, Memory, Piece, stacked
+from ogd.memory import Convolved, Dense, Factored, GradientMemory, Piece, load, stacked
 from ogd.memory.blocks import convolution
 from ogd.memory.blocks.block import Block
-from ogd.memory.model.growth import padded
+from ogd.memory.changes.growth import padded
 from reference import flat, logit_gradients, project_dense
 
 GEOMETRIES = {
@@ -172,7 +172,7 @@ def test_a_memory_of_convolutions_is_that_of_the_reference(case: str, outputs: s
     build, shape = LAYERS[case]
     model, x, y = images(build(), *shape)
     G = logit_gradients(model, x, y, outputs=outputs)
-    memory = Memory(model, outputs=outputs, chunk_size=4)
+    memory = GradientMemory(model, outputs=outputs, chunk_size=4)
     memory.remember((x, y))
     (piece,) = [piece for piece in memory.store.pieces if "0.weight" in piece.names]
     assert isinstance(piece.block, Convolved)
@@ -183,7 +183,7 @@ def test_a_memory_of_convolutions_is_that_of_the_reference(case: str, outputs: s
     projected = flat(list(memory.project(update).values()))
     torch.testing.assert_close(projected, project_dense(G, flat(list(update.values()))), rtol=1e-6, atol=1e-8)
     memory.save(tmp_path / "memory")
-    loaded = Memory.load(tmp_path / "memory", model)
+    loaded = load(tmp_path / "memory", model)
     for old, new in zip(memory.store.pieces, loaded.store.pieces, strict=True):
         assert all(torch.equal(t, new.block.tensors()[key]) for key, t in old.block.tensors().items())
     torch.testing.assert_close(rows(loaded), G, rtol=1e-10, atol=1e-12)
@@ -196,7 +196,7 @@ def _unfolded_bytes(block: Convolved) -> int:
 
 def test_the_first_layers_input_is_copied() -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     G = logit_gradients(model, x, y)
     x.zero_()
@@ -206,7 +206,7 @@ def test_the_first_layers_input_is_copied() -> None:
 def test_tasks_are_added_forgotten_and_shrunk_with_K() -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
     G = logit_gradients(model, x, y)
-    memory = Memory(model, budget=5, when_full="shrink")
+    memory = GradientMemory(model, budget=5, shrink=True)
     for part in (slice(0, 2), slice(2, 5)):
         memory.remember((x[part], y[part]))
         K = memory.store.gram(memory.store.shapes)  # extended by the second task
@@ -225,7 +225,7 @@ def test_tasks_are_added_forgotten_and_shrunk_with_K() -> None:
 @pytest.mark.parametrize("groups", [1, 2])
 def test_new_outputs_get_zeros(groups: int) -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1, groups=groups), 8, 4, 4)
-    memory = Memory(model, params=["0"])
+    memory = GradientMemory(model, params=["0"])
     memory.remember((x, y))
     shapes = {"0.weight": torch.Size((14, 8 // groups, 3, 3)), "0.bias": torch.Size((14,))}
     after = padded(memory.store, shapes)
@@ -241,7 +241,7 @@ def test_half_precision_takes_half_the_bytes_and_keeps_a_looser_guarantee() -> N
     G = logit_gradients(model, x, y)
     model, left = model.float(), {}
     for dtype in (None, torch.bfloat16):
-        memory = Memory(model, dtype=dtype)
+        memory = GradientMemory(model, dtype=dtype)
         memory.remember((x.float(), y))
         update = {name: torch.randn_like(p) for name, p in model.named_parameters()}
         kept = flat(list(memory.project(update).values()))
@@ -253,7 +253,7 @@ def test_half_precision_takes_half_the_bytes_and_keeps_a_looser_guarantee() -> N
 
 def test_outputs_stay_when_training_goes_on() -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
-    memory = Memory(model, outputs="all")
+    memory = GradientMemory(model, outputs="all")
     memory.remember((x, y))
     before, free = model(x).detach(), copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -277,7 +277,7 @@ def test_a_stack_of_runs_unfolds_them(name: str, kind: str) -> None:
 def test_a_pruned_convolution_pulls_its_gradients_back() -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
     G = logit_gradients(model, x, y, params=[model[0].weight])
-    memory = Memory(model, params=["0.weight"])
+    memory = GradientMemory(model, params=["0.weight"])
     memory.remember((x, y))
     prune.l1_unstructured(model[0], "weight", 0.4)
     u = torch.randn_like(model[0].weight_orig)
@@ -299,7 +299,7 @@ BROKEN = {
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_state_that_does_not_fit_is_refused(kind: str) -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     state = copy.deepcopy(memory.state_dict())
     (entry,) = [entry for entry in state["pieces"] if entry["kind"] == "convolved"]
@@ -311,7 +311,7 @@ def test_a_state_that_does_not_fit_is_refused(kind: str) -> None:
 
 def test_a_state_whose_numbers_are_not_finite_is_refused() -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     state = copy.deepcopy(memory.state_dict())
     i = next(i for i, entry in enumerate(state["pieces"]) if entry["kind"] == "convolved")

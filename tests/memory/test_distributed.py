@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from memory_models import make, rows, train
-from ogd.memory import Memory
+from ogd.memory import GradientMemory, Memory
 from reference import flat, trainable
 from two_ranks import on_ranks, results
 
@@ -42,7 +42,7 @@ def trained(
         call = DistributedDataParallel(model)
     else:
         r, N, call = 0, 1, model
-    memory = Memory(model, per_task, sharded=sharded)
+    memory = GradientMemory(model, per_task, sharded=sharded)
     memory.remember(loader(x, y, give))
     memory.remember(loader(x2[:10], y2[:10], give))
     optimizer = OPTIMIZERS[kind](model.parameters())
@@ -72,7 +72,7 @@ OPTIMIZERS = {
 
 def weights_and_sizes(*options: Any) -> tuple[Tensor, tuple[int, ...], int]:
     weights, memory = trained(*options)
-    return weights, memory.tasks, memory.nbytes
+    return weights, memory.task_sizes, memory.nbytes
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_two_ranks_are_one_process(tmp_path: Path, give: str, every: int, sharde
     assert torch.equal(one, two)
     assert (one - alone).abs().max() < 1e-5
     assert (one - free).abs().max() > 1e-2
-    assert tasks == tasks_2 == memory.tasks == (24, 10)
+    assert tasks == tasks_2 == memory.task_sizes == (24, 10)
     assert nbytes == nbytes_2 == memory.nbytes / (2 if sharded else 1)
 
 
@@ -107,7 +107,7 @@ def own_part_and_the_same() -> dict[str, tuple[Tensor, tuple[int, ...]]]:
         model, x, y = make("mlp", n=24)
         torch.manual_seed(dist.get_rank() if dist.is_initialized() else 0)
         seen: list[int] = []
-        memory = Memory(model, 9, logits=lambda m, x, seen=seen: (seen.append(len(x)), m(x))[1], chunk_size=100)
+        memory = GradientMemory(model, 9, logits=lambda m, x, seen=seen: (seen.append(len(x)), m(x))[1], chunk_size=100)
         memory.remember(loader(x, y, give))
         found[give] = rows(memory), sum(seen)
     return found
@@ -116,7 +116,7 @@ def own_part_and_the_same() -> dict[str, tuple[Tensor, tuple[int, ...]]]:
 def test_per_task_counts_all_ranks_and_every_example_is_differentiated_once(tmp_path: Path) -> None:
     one, two = results(on_ranks(tmp_path, own_part_and_the_same))
     model, x, y = make("mlp", n=24)
-    whole = Memory(model, None)
+    whole = GradientMemory(model, None)
     whole.remember((x, y))
     G, alone = rows(whole), own_part_and_the_same()
     for give, (drawn, seen) in one.items():
@@ -135,7 +135,7 @@ def wrapped_with_buffers() -> Tensor:
     """DDP sends its buffers round at each forward pass: with an odd number of examples the ranks would not meet."""
     model, x, y = make("resnet", n=8)
     wrapped = DistributedDataParallel(model)
-    memory = Memory(wrapped, 3, chunk_size=1)
+    memory = GradientMemory(wrapped, 3, chunk_size=1)
     optimizer = optim.SGD(wrapped.parameters(), lr=0.1)
     memory.protect(optimizer)
     wrapped.eval()
@@ -153,7 +153,7 @@ def test_a_wrapped_model_with_buffers(tmp_path: Path) -> None:
 
 def each_for_itself() -> int:
     model, x, y = make("mlp", n=4)
-    memory = Memory(model, distributed=False)
+    memory = GradientMemory(model, distributed=False)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
     if dist.get_rank() == 0:
@@ -188,7 +188,7 @@ class Noisy(Dataset[Any]):
 
 def augmented() -> Tensor:
     model, x, y = make("mlp", n=24)
-    memory = Memory(model, 12)
+    memory = GradientMemory(model, 12)
     memory.remember(DataLoader(Noisy(x, y), 4, shuffle=True))
     return rows(memory)
 
@@ -197,7 +197,7 @@ def test_augmented_copies_give_different_examples(tmp_path: Path) -> None:
     one, two = results(on_ranks(tmp_path, augmented))
     assert torch.equal(one, two)
     model, x, y = make("mlp", n=24)
-    whole = Memory(model)
+    whole = GradientMemory(model)
     whole.remember((x, y))
     assert len(torch.cdist(one, rows(whole)).argmin(1).unique()) == 12
 
@@ -211,7 +211,7 @@ def the_page(port: int) -> tuple[Tensor, tuple[int, ...]]:
     (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     scope: dict[str, Any] = {}
     exec(compile(block, "distributed.md", "exec"), scope)
-    return flat(trainable(scope["model"])), scope["memory"].tasks
+    return flat(trainable(scope["model"])), scope["memory"].task_sizes
 
 
 def test_the_page_runs_on_two_ranks(tmp_path: Path) -> None:

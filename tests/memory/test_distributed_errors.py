@@ -10,7 +10,7 @@ from torch import Tensor, nn, optim
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 from memory_models import make, rows, train
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
 from reference import flat, trainable
 from test_distributed import zero
 from two_ranks import on_ranks, results
@@ -21,11 +21,11 @@ def different_stores(sharded: bool) -> dict[str, str]:
     model, x, y = make("mlp", n=8)
     r, said = dist.get_rank(), {}
     for how in ("numbers", "rows", "empty"):
-        own = Memory(model, None, distributed=False)
+        own = GradientMemory(model, None, distributed=False)
         if how != "empty" or r == 0:
             n = {"numbers": slice(r, r + 4), "rows": slice(0, 4 + r), "empty": slice(0, 4)}[how]
             own.remember((x[n], y[n]))
-        memory = Memory(model, sharded=sharded)
+        memory = GradientMemory(model, sharded=sharded)
         optimizer = optim.SGD(model.parameters(), lr=0.1)
         before = flat(trainable(model))
         try:
@@ -52,7 +52,7 @@ def bad_share() -> tuple[list[str], int, Tensor]:
     """Rank 1's part of the data is of no use, in each way; afterwards the memory works as before."""
     model, x, y = make("mlp", n=8)
     r, said = dist.get_rank(), []
-    memory = Memory(model, None)
+    memory = GradientMemory(model, None)
     memory.remember((x[:2], y[:2]))
     parts: list[Any] = [
         (x[4:], y[4:].double()),
@@ -83,9 +83,9 @@ def test_an_error_on_one_rank_is_raised_on_all(tmp_path: Path) -> None:
 def refused() -> list[str]:
     """What fully_shard and ZeRO's overlap are told; parameters that are sharded after the task as well."""
     model, x, y = make("mlp", n=4)
-    before = Memory(model)
+    before = GradientMemory(model)
     before.remember((x, y))
-    memory = Memory(fully_shard(model))
+    memory = GradientMemory(fully_shard(model))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     other, *_ = make("mlp")
     said = []
@@ -93,7 +93,7 @@ def refused() -> list[str]:
         lambda: memory.remember((x, y)),
         lambda: memory.protect(optimizer),
         lambda: before.protect(optimizer),
-        lambda: Memory(other).protect(zero(other.parameters(), lr=0.1, overlap_with_ddp=True)),
+        lambda: GradientMemory(other).protect(zero(other.parameters(), lr=0.1, overlap_with_ddp=True)),
     ):
         try:
             act()
@@ -107,7 +107,7 @@ def test_fsdp_is_refused_with_what_to_do(tmp_path: Path) -> None:
     assert one == two
     *fsdp, overlap = one
     assert len(fsdp) == 3
-    assert all("ZeroRedundancyOptimizer" in said and "Memory(sharded=True)" in said for said in fsdp)
+    assert all("ZeroRedundancyOptimizer" in said and "sharded=True" in said for said in fsdp)
     assert "overlap_with_ddp=False" in overlap
 
 
@@ -115,5 +115,5 @@ def test_the_older_fsdp_is_refused_too() -> None:
     wrapper = FullyShardedDataParallel.__new__(FullyShardedDataParallel)  # it cannot be made without an accelerator
     nn.Module.__init__(wrapper)
     wrapper.inside = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match=r"FSDP .*'0\.\*'.*Memory\(sharded=True\)"):
-        Memory(nn.Sequential(wrapper)).remember((torch.randn(2, 3), torch.tensor([0, 1])))
+    with pytest.raises(ValueError, match=r"FSDP .*'0\.\*'.*sharded=True"):
+        GradientMemory(nn.Sequential(wrapper)).remember((torch.randn(2, 3), torch.tensor([0, 1])))

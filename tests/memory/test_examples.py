@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from memory_models import LeNet, make
-from ogd.memory import BudgetExceeded, ExampleMemory, LongWork, Memory
-from ogd.memory.rehearsal import ahead
-from ogd.memory.rehearsal.packed import joined, packed
+from ogd.memory import BudgetExceeded, ExampleMemory, GradientMemory, LongWork, Memory
+from ogd.memory.examples import prefetch
+from ogd.memory.examples.packing import join, pack
 
 PIXELS = torch.arange(256) / 255
 
 
 def kept(model: nn.Module, *tasks: Any, **options: Any) -> ExampleMemory:
-    memory = Memory(model, keep="examples", **options)
+    memory = ExampleMemory(model, **options)
     assert isinstance(memory, ExampleMemory)
     for data in tasks:
         memory.remember(data)
@@ -62,18 +62,18 @@ def test_packed_tensors_come_back_exactly(name: str) -> None:
     for n in (4, 5, 9):
         parts = [make_(n), make_(n), make_(1)]
         for t in parts[:2]:
-            small = packed(t)
+            small = pack(t)
             assert small.data.dtype == dtype
             assert (small[:].dtype, small[:].shape) == (t.dtype, t.shape)
             assert torch.equal(small[:], t)
             assert torch.equal(small[torch.tensor([2, 0])], t[[2, 0]])
             assert torch.equal(small.only(torch.tensor([3]))[:], t[[3]])
             assert not t.numel() or small.data.data_ptr() != t.data_ptr()  # the user may change his
-        whole = joined(packed(parts[0]), packed(parts[1]))
+        whole = join(pack(parts[0]), pack(parts[1]))
         assert whole is not None
         assert torch.equal(whole[:], torch.cat(parts[:2]))
         assert whole.data.dtype == dtype
-        more = joined(whole, packed(parts[2]))
+        more = join(whole, pack(parts[2]))
         assert more is None or torch.equal(more[:], torch.cat(parts))
         assert more is not None or name in ("bytes", "labels", "tokens")  # one example may need fewer bytes
 
@@ -81,16 +81,16 @@ def test_packed_tensors_come_back_exactly(name: str) -> None:
 def test_other_numbers_lose_less_than_a_thousandth_of_their_spread() -> None:
     torch.manual_seed(0)
     x = torch.randn(50, 20) * 10 ** torch.linspace(-3, 3, 20)
-    small = packed(x)
+    small = pack(x)
     assert small.data.dtype == torch.float16
     assert ((small[:] - x).abs().amax(0) <= 1e-3 * x.std(0)).all()
-    assert torch.equal(packed(small[:])[:], small[:])  # once
-    again = joined(small, small.only(torch.tensor([3])))
+    assert torch.equal(pack(small[:])[:], small[:])  # once
+    again = join(small, small.only(torch.tensor([3])))
     assert again is not None
     assert again.data.dtype == torch.float16
-    assert joined(small, packed(x[:1])) is None  # of one example nobody knows the spread
+    assert join(small, pack(x[:1])) is None  # of one example nobody knows the spread
     year = torch.where(torch.arange(20) == 4, 2024.3, x)  # the same in all examples, but perhaps not in other tasks
-    assert packed(year).data.dtype == torch.float32
+    assert pack(year).data.dtype == torch.float32
 
 
 def test_a_feature_without_a_spread_does_not_decide() -> None:
@@ -98,21 +98,21 @@ def test_a_feature_without_a_spread_does_not_decide() -> None:
     fine, coarse = torch.randn(50, 20), 1000 + torch.randn(50, 20)
     for x in (fine, coarse):
         x[:, 3] = 1 / 3
-    assert packed(fine).data.dtype == torch.float16
-    assert packed(coarse).data.dtype == torch.float32
+    assert pack(fine).data.dtype == torch.float16
+    assert pack(coarse).data.dtype == torch.float32
 
 
 def test_joined_palettes_are_one_palette_or_stay_apart() -> None:
     torch.manual_seed(0)
     few = [PIXELS[torch.randint(low, low + 100, (9, 200))] for low in (0, 80)]
-    whole = joined(*map(packed, few))
+    whole = join(*map(pack, few))
     assert whole is not None
     assert whole.palette is not None
     assert len(whole.palette) == 180
     assert torch.equal(whole[:], torch.cat(few))
-    many = [packed(PIXELS[torch.randint(256, (9, 100))] * s) for s in (1, 3.3)]
+    many = [pack(PIXELS[torch.randint(256, (9, 100))] * s) for s in (1, 3.3)]
     assert all(part.palette is not None for part in many)
-    assert joined(*many) is None
+    assert join(*many) is None
 
 
 def test_repr_stats_and_explanation() -> None:
@@ -120,14 +120,14 @@ def test_repr_stats_and_explanation() -> None:
     model, x, y = LeNet(), PIXELS[torch.randint(256, (300, 1, 7, 7))], torch.randint(4, (300,))
     memory = kept(model, (x, y), per_task=100)
     memory.remember((x.roll(1, 0), y), classes=[0, 1, 2, 3])
-    assert repr(memory).startswith("Memory(200 examples of 2 tasks, ")
+    assert repr(memory).startswith("ExampleMemory(200 examples of 2 tasks, ")
     assert "of LeNet" in repr(memory)
     assert memory.nbytes == 200 * (49 + 1 + 16) + 256 * 4
     assert max(memory.stats().drift) < 1e-6
     with torch.no_grad():
         model.head.bias[0] += 2
     torch.testing.assert_close(memory.stats().drift, (1.0, 1.0))  # √(2² / 4)
-    assert (memory.stats().directions, memory.stats().left) == (0, 1.0)
+    assert (memory.stats().examples, memory.stats().loss) == (200, ())
     assert [(e.names, e.nbytes) for e in memory.explain((x, y)).entries] == [
         (("input",), 49),
         (("label",), 1),
@@ -154,12 +154,12 @@ def test_a_budget_is_kept_in_equal_shares(budget: Any) -> None:
     tasks = [(torch.randn(40, 8) * 1e6, torch.randint(3, (40,))) for _ in range(3)]
     with pytest.raises(BudgetExceeded, match="nothing was stored"):
         kept(nn.Linear(8, 3), *tasks, budget=budget)
-    memory = kept(nn.Linear(8, 3), *tasks, budget=budget, when_full="shrink")
-    assert max(memory.tasks) - min(memory.tasks) <= 1
+    memory = kept(nn.Linear(8, 3), *tasks, budget=budget, shrink=True)
+    assert max(memory.task_sizes) - min(memory.task_sizes) <= 1
     assert len(memory) == (10 if budget == 10 else 500 // 45)
     assert max(memory.stats().drift) < 1e-6 * 1e6  # each example still has its own outputs
     with pytest.raises(BudgetExceeded, match="2 examples is too small for an example of each of 3 tasks"):
-        kept(nn.Linear(8, 3), *tasks, budget=2, when_full="shrink")
+        kept(nn.Linear(8, 3), *tasks, budget=2, shrink=True)
 
 
 def test_forgotten_tasks_are_gone() -> None:
@@ -168,15 +168,15 @@ def test_forgotten_tasks_are_gone() -> None:
     for t in range(3):
         memory.remember((torch.full((t + 1, 4), float(t)), torch.full((t + 1,), t)), classes=[t])
     memory.forget(1)
-    assert memory.tasks == (1, 3)
+    assert memory.task_sizes == (1, 3)
     assert [task.classes for task in memory.examples.tasks] == [(0,), (2,)]
     assert memory.examples.rows_of(1).tolist() == [1, 2, 3]
     memory.forget(-1)
     memory.forget(0)
-    assert (memory.tasks, len(memory), memory.nbytes) == ((), 0, 0)
+    assert (memory.task_sizes, len(memory), memory.nbytes) == ((), 0, 0)
     assert memory.remembered_loss(4) is None
     memory.remember((torch.randn(2, 4), None))
-    assert memory.tasks == (2,)
+    assert memory.task_sizes == (2,)
     with pytest.raises(IndexError, match="no task 5"):
         memory.forget(5)
 
@@ -188,7 +188,7 @@ def test_copies_are_the_same_and_independent() -> None:
         assert other.examples.fingerprint == memory.examples.fingerprint
         assert torch.equal(loss(other), loss(copy.deepcopy(memory)))
         other.forget(0)
-    assert memory.tasks == (20,)
+    assert memory.task_sizes == (20,)
 
 
 REFUSED = {
@@ -216,37 +216,30 @@ def test_what_cannot_be_kept_is_refused_and_changes_nothing(case: str) -> None:
     assert model.training
 
 
-def test_options_of_the_other_kind_are_refused() -> None:
+def test_each_memory_has_only_the_options_that_mean_something_for_it() -> None:
     model = nn.Linear(2, 2)
-    for options, message in (
-        ({"keep": "both"}, 'keep must be "gradients" or "examples"'),
-        ({"keep": ["examples"]}, "keep must be"),
-        ({"keep": "examples", "sharded": True}, "sharded=True applies to stored gradients"),
-        ({"keep": "examples", "dtype": torch.bfloat16}, "dtype= applies to stored gradients"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            Memory(model, **options)
-    with pytest.raises(ValueError, match="keeps examples"):
-        ExampleMemory(model, keep="gradients")  # type: ignore[arg-type]
-    assert ExampleMemory(model).keep == "examples"
-
-    class Mine(Memory):
-        pass
-
-    with pytest.raises(TypeError, match="derive it from"):
-        Mine(model, keep="examples")
+    for options in ({"sharded": True}, {"dtype": torch.bfloat16}, {"outputs": "all"}, {"chunk_size": 1}):
+        GradientMemory(model, **options)
+        with pytest.raises(TypeError, match=next(iter(options))):
+            ExampleMemory(model, **options)
+    memory, gradients = ExampleMemory(model), GradientMemory(model)
+    assert not any(hasattr(memory, name) for name in ("project", "rank", "store", "outputs"))
+    assert not any(hasattr(gradients, name) for name in ("observe", "remembered_loss", "examples"))
+    with pytest.raises(TypeError, match="abstract"):
+        Memory(model, 200)
+    assert [type(one).__mro__[1] for one in (memory, gradients)] == [Memory, Memory]
 
 
 def test_large_outputs_are_computed_in_parts_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y = make("mlp", n=20)
     whole = kept(model, (x, y))
-    monkeypatch.setattr("ogd.memory.rehearsal.answers.CHUNK_BYTES", 7 * (12 + 4) * 8)
+    monkeypatch.setattr("ogd.memory.examples.recording.CHUNK_BYTES", 7 * (12 + 4) * 8)
     sizes = []
     handle = model.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0])))
     parts = kept(model, (x, y))
     handle.remove()
     assert sizes == [1, 7, 7, 6]
-    torch.testing.assert_close(parts.examples.lots[0].z, whole.examples.lots[0].z)
+    torch.testing.assert_close(parts.examples.groups[0].z, whole.examples.groups[0].z)
     monkeypatch.setattr("ogd.long_work.BYTES", 1000)
     with pytest.warns(LongWork, match="keeping up to 200 examples with their outputs"):
         kept(model, (x, y))
@@ -256,21 +249,21 @@ def test_examples_follow_the_model_to_its_device() -> None:
     model, x, y = make("mlp")
     memory = kept(model, (x, y))
     model.to("meta")
-    (lot,) = memory._here().lots
+    (lot,) = memory._examples_here().groups
     assert {t.device.type for t in (lot.z, lot.task, *(part.data for part in lot.packed))} == {"meta"}
 
 
 @pytest.mark.parametrize("most", [1, 2**19])
 def test_batches_drawn_ahead_are_those_drawn_one_by_one(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "MOST", most)
+    monkeypatch.setattr(prefetch, "MAX_BYTES", most)
     x = {"image": PIXELS[torch.randint(256, (30, 1, 4, 4))], "tokens": torch.randint(9, (30, 3))}
     logits = lambda model, x: model(x["image"].flatten(1)) + x["tokens"]  # noqa: E731
     memory = kept(nn.Linear(16, 3), (x, torch.randint(3, (30,))), logits=logits)
-    ready = ahead.Ahead()
+    ready = prefetch.Prefetcher()
     for seed, size, numbers in ((0, 4, range(20)), (0, 4, [3, 50, 51]), (1, 4, [51]), (1, 99, [51, 52])):
         for j in numbers:
             found = ready.batch(memory.examples, seed, j, size)
-            (alone,) = memory.examples.batches(ahead.drawn(seed, j, 30, size))
+            (alone,) = memory.examples.batches(prefetch.draw(seed, j, 30, size))
             assert len(found) == min(size, 30)
             pairs = [(found.x[key], alone.x[key]) for key in x] + [(found.y, alone.y), (found.z, alone.z)]
             assert all(torch.equal(a, b) for a, b in pairs)
@@ -282,15 +275,15 @@ def test_batches_drawn_ahead_are_those_drawn_one_by_one(most: int, monkeypatch: 
 def test_labels_that_cannot_be_rehearsed_are_told_of() -> None:
     model, x = nn.Linear(4, 3), torch.randn(9, 4)
     y = torch.arange(9) % 3
-    column, flat = (Memory(model, keep="examples") for _ in range(2))
+    column, flat = (ExampleMemory(model) for _ in range(2))
     column.remember((x, y[:, None]), generator=torch.Generator().manual_seed(0))
     flat.remember((x, y), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(column.remembered_loss(9), flat.remembered_loss(9))
     with pytest.warns(UserWarning, match="only the outputs are rehearsed"):
-        Memory(model, keep="examples").remember((x, nn.functional.one_hot(y)))
+        ExampleMemory(model).remember((x, nn.functional.one_hot(y)))
 
 
 def test_a_tuple_of_one_tensor_is_a_batch_without_labels() -> None:
-    memory = Memory(nn.Linear(4, 3), keep="examples")
+    memory = ExampleMemory(nn.Linear(4, 3))
     memory.remember((torch.randn(9, 4),))
     assert len(memory) == 9

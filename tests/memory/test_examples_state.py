@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn, optim
 
 from memory_models import make, train
-from ogd.memory import BudgetExceeded, ExampleMemory, Memory
+from ogd.memory import BudgetExceeded, ExampleMemory, load
+from ogd.memory.loading import KINDS
 from reference import flat, trainable
 
 PIXELS = torch.arange(256) / 255
@@ -34,7 +35,7 @@ def mixed(n: int = 12, words: int = 3) -> tuple[State, Tensor]:
 
 def filled() -> ExampleMemory:
     torch.manual_seed(0)
-    memory = Memory(Mixed(), per_task=10, keep="examples", budget="1MB")
+    memory = ExampleMemory(Mixed(), per_task=10, budget="1MB")
     assert isinstance(memory, ExampleMemory)
     memory.remember(mixed(40))
     memory.remember(mixed(8, words=5))
@@ -46,15 +47,15 @@ def filled() -> ExampleMemory:
 def test_loaded_is_saved(tmp_path: Path) -> None:
     memory = filled()
     memory.save(tmp_path / "m.safetensors")
-    loaded = Memory.load(tmp_path / "m.safetensors", memory.model)
-    again = Memory(memory.model, keep="examples")
+    loaded = load(tmp_path / "m.safetensors", memory.model)
+    again = ExampleMemory(memory.model)
     again.load_state_dict(memory.state_dict())
     for other in (loaded, again):
         assert isinstance(other, ExampleMemory)
         assert other.examples.fingerprint == memory.examples.fingerprint
-        assert (other.tasks, other.nbytes, other.seed) == ((10, 8, 9), memory.nbytes, memory.seed)
+        assert (other.task_sizes, other.nbytes, other.seed) == ((10, 8, 9), memory.nbytes, memory.seed)
         assert [task.classes for task in other.examples.tasks] == [None, None, (0, 1)]
-        for one, two in zip(other.examples.lots, memory.examples.lots, strict=True):
+        for one, two in zip(other.examples.groups, memory.examples.groups, strict=True):
             assert torch.equal(one.z, two.z)
             assert repr(one.structure) == repr(two.structure)
     assert (loaded.per_task, loaded.budget) == (10, memory.budget)
@@ -66,22 +67,22 @@ def test_loaded_is_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["file", "state", "copy"])
 def test_interrupted_training_goes_on_with_the_same_batches(tmp_path: Path, way: str) -> None:
     model, x, y = make("mlp", n=30)
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.remember((x, y))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer, every=3, batch=4)
+    memory.protect(optimizer, every=3, batch_size=4)
     train(model, optimizer, x, y.roll(1), 7)  # one step into a window
     memory.save(tmp_path / "m.safetensors")
     other = copy.deepcopy(model)
     torch.manual_seed(99)  # another process
-    resumed = Memory(other, keep="examples")
+    resumed = ExampleMemory(other)
     if way == "file":
-        resumed = Memory.load(tmp_path / "m.safetensors", other)
+        resumed = load(tmp_path / "m.safetensors", other)
     elif way == "copy":
         resumed = copy.deepcopy(memory)
         other = resumed.model
     optimizer2 = optim.SGD(other.parameters(), lr=0.1)
-    resumed.protect(optimizer2, every=3, batch=4)
+    resumed.protect(optimizer2, every=3, batch_size=4)
     if way == "state":
         resumed.load_state_dict(memory.state_dict())
     train(model, optimizer, x, y.roll(1), 8)
@@ -89,26 +90,24 @@ def test_interrupted_training_goes_on_with_the_same_batches(tmp_path: Path, way:
     assert torch.equal(flat(trainable(model)), flat(trainable(other)))
 
 
-def test_states_of_the_other_kind_are_told(tmp_path: Path) -> None:
+def test_a_state_of_the_other_kind_is_refused(tmp_path: Path) -> None:
     model, x, y = make("mlp")
-    for keep, other in (("examples", "gradients"), ("gradients", "examples")):
-        memory = Memory(model, keep=keep)
+    for kind, other in (("examples", "gradients"), ("gradients", "examples")):
+        memory = KINDS[kind](model)
         memory.remember((x, y))
-        memory.save(tmp_path / keep)
-        assert Memory.load(tmp_path / keep, model).keep == keep
-        with pytest.raises(ValueError, match=f'keeps {keep}: load it with Memory.keep="{keep}"'):
-            Memory(model, keep=other).load_state_dict(memory.state_dict())
-        with pytest.raises(ValueError, match=f"keeps {keep}"):
-            Memory.load(tmp_path / keep, model, keep=other)
+        memory.save(tmp_path / kind)
+        assert type(load(tmp_path / kind, model)) is KINDS[kind]
+        with pytest.raises(ValueError, match=rf"another class \({type(memory).__name__}\): load it with ogd.load"):
+            KINDS[other](model).load_state_dict(memory.state_dict())
 
 
 def test_what_cannot_be_saved_is_told_before_a_file_is_written(tmp_path: Path) -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.remember((x, y), logits=lambda m, x: m(x))
     with pytest.raises(ValueError, match="a function cannot be saved"):
         memory.save(tmp_path / "m")
-    memory = Memory(nn.Linear(2, 2), keep="examples", logits=lambda m, x: m(x.real))
+    memory = ExampleMemory(nn.Linear(2, 2), logits=lambda m, x: m(x.real))
     memory.remember((torch.ones(3, 2, dtype=torch.complex64), None))
     with pytest.raises(ValueError, match="complex64, which cannot be saved"):
         memory.save(tmp_path / "m")
@@ -116,27 +115,27 @@ def test_what_cannot_be_saved_is_told_before_a_file_is_written(tmp_path: Path) -
 
 
 def test_infinite_inputs_are_loaded_as_they_were_saved(tmp_path: Path) -> None:
-    memory = Memory(nn.Linear(2, 2), keep="examples", logits=lambda m, x: m(x.clamp(-1, 1)))
+    memory = ExampleMemory(nn.Linear(2, 2), logits=lambda m, x: m(x.clamp(-1, 1)))
     memory.remember((torch.tensor([[-torch.inf, 0.5]]), None))
     memory.save(tmp_path / "m")
-    assert Memory.load(tmp_path / "m", memory.model, logits=memory.logits).stats().drift == (0.0,)
+    assert load(tmp_path / "m", memory.model, logits=memory.logits).stats().drift == (0.0,)
 
 
 def test_a_budget_holds_on_loading() -> None:
     state = filled().state_dict()
     with pytest.raises(BudgetExceeded, match="would hold 27 examples, its budget is 9"):
-        Memory(Mixed(), keep="examples", budget=9).load_state_dict(state)
-    memory = Memory(Mixed(), keep="examples", budget=9, when_full="shrink")
+        ExampleMemory(Mixed(), budget=9).load_state_dict(state)
+    memory = ExampleMemory(Mixed(), budget=9, shrink=True)
     with pytest.warns(UserWarning, match="other weights"):
         memory.load_state_dict(state)
-    assert memory.tasks == (3, 3, 3)
+    assert memory.task_sizes == (3, 3, 3)
 
 
 @pytest.mark.parametrize("model", [nn.Linear(108, 4), nn.Flatten(), Mixed().requires_grad_(False)])
 def test_another_model_is_told(model: nn.Module) -> None:
     if isinstance(model, Mixed):
         model.image, model.word = nn.Linear(108, 3), nn.Embedding(300, 3)
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     with pytest.raises(ValueError, match="the memory belongs to another model"):
         memory.load_state_dict(filled().state_dict())
     assert len(memory) == 0
@@ -179,36 +178,36 @@ def first(value: float) -> Callable[[Tensor], Tensor]:
 
 
 DAMAGED: dict[str, Callable[[State], Any]] = {
-    **{f"without {key}": without(key) for key in ("classes", "seed", "draws", "since", "lots", "tensors")},
-    **{f"without {key}": without(key) for key in ("version", "keep")},
-    **{f"{key} a word": entry(key, value="x") for key in ("seed", "draws", "since", "lots", "classes", "tensors")},
-    **{f"{key} a number": entry(key, value=3) for key in ("since", "lots", "classes", "tensors")},
+    **{f"without {key}": without(key) for key in ("classes", "seed", "draws", "since", "groups", "tensors")},
+    **{f"without {key}": without(key) for key in ("version", "kind")},
+    **{f"{key} a word": entry(key, value="x") for key in ("seed", "draws", "since", "groups", "classes", "tensors")},
+    **{f"{key} a number": entry(key, value=3) for key in ("since", "groups", "classes", "tensors")},
     "draws negative": entry("draws", value=-1),
     "draws a fraction": entry("draws", value=1.5),
     "version": entry("version", value=99),
-    "lot a list": entry("lots", 0, value=[]),
-    "lot without x": lambda s: s["lots"][0].pop("x"),
-    "leaves": entry("lots", 0, "leaves", value=[]),
-    "leaf a number": entry("lots", 0, "leaves", 0, value=1),
-    "dtype": entry("lots", 0, "leaves", 0, "dtype", value="float128"),
-    "other dtype": entry("lots", 0, "leaves", 1, "dtype", value="float32"),
-    "bool": entry("lots", 0, "leaves", 1, "dtype", value="bool"),
-    "no palette": entry("lots", 0, "leaves", 0, "palette", value=False),
-    "palette of none": entry("lots", 0, "leaves", 1, "palette", value=True),
-    "structure a number": entry("lots", 0, "x", value=1),
-    "structure unknown": entry("lots", 0, "x", value={"set": []}),
-    "structure too small": entry("lots", 0, "x", value={"tensor": 0}),
-    "structure twice": entry("lots", 0, "x", value={"list": [{"tensor": 0}, {"tensor": 0}]}),
-    "structure deep": entry("lots", 0, "x", value=nested(900)),
-    "structure a value": entry("lots", 0, "x", value={"value": []}),
-    "structure not of the model": entry("lots", 0, "x", value={"list": [{"tensor": 0}, {"tensor": 1}, {"value": "x"}]}),
+    "lot a list": entry("groups", 0, value=[]),
+    "lot without x": lambda s: s["groups"][0].pop("x"),
+    "leaves": entry("groups", 0, "leaves", value=[]),
+    "leaf a number": entry("groups", 0, "leaves", 0, value=1),
+    "dtype": entry("groups", 0, "leaves", 0, "dtype", value="float128"),
+    "other dtype": entry("groups", 0, "leaves", 1, "dtype", value="float32"),
+    "bool": entry("groups", 0, "leaves", 1, "dtype", value="bool"),
+    "no palette": entry("groups", 0, "leaves", 0, "palette", value=False),
+    "palette of none": entry("groups", 0, "leaves", 1, "palette", value=True),
+    "structure a number": entry("groups", 0, "x", value=1),
+    "structure unknown": entry("groups", 0, "x", value={"set": []}),
+    "structure too small": entry("groups", 0, "x", value={"tensor": 0}),
+    "structure twice": entry("groups", 0, "x", value={"list": [{"tensor": 0}, {"tensor": 0}]}),
+    "structure deep": entry("groups", 0, "x", value=nested(900)),
+    "structure a value": entry("groups", 0, "x", value={"value": []}),
+    "structure of another model": entry("groups", 0, "x", value={"list": [{"tensor": 0}, {"tensor": 1}, {"value": 1}]}),
     "classes empty": entry("classes", 0, value=[]),
     "classes twice": entry("classes", 0, value=[1, 1]),
     "classes beyond": entry("classes", 2, value=[0, 1, 9]),
     "classes without a label": entry("classes", 2, value=[0]),
     "one task more": lambda s: s["classes"].append(None),
     "one task less": lambda s: s["classes"].pop(),
-    "statistics": entry("statistics", value=[1]),
+    "buffers": entry("buffers", value=[1]),
     "tensor more": entry("tensors", "9.z", value=torch.ones(1)),
     "tensor less": lambda s: s["tensors"].pop("0.z"),
     "tensor a list": tensor("0.z", Tensor.tolist),
@@ -256,4 +255,4 @@ def test_a_file_nested_beyond_reading_is_told(tmp_path: Path) -> None:
 
     save_file({"a": torch.ones(1)}, tmp_path / "m", {"ogd.memory": "[" * 100_000})
     with pytest.raises(ValueError, match="its metadata is damaged"):
-        Memory.load(tmp_path / "m", nn.Linear(1, 1))
+        load(tmp_path / "m", nn.Linear(1, 1))

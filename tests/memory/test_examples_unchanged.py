@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ogd.memory import ExampleMemory, Memory
-from ogd.memory.rehearsal import ahead
-from ogd.memory.rehearsal.packed import joined, packed
+from ogd.memory import ExampleMemory, load
+from ogd.memory.examples import prefetch
+from ogd.memory.examples.packing import join, pack
 
 PIXELS = torch.arange(256) / 255
 SHAPE = (2, 9, 9)
@@ -77,7 +77,7 @@ def stored(memory: ExampleMemory) -> dict[int, tuple[bytes, bytes]]:
 
 def memory_of(**options: object) -> ExampleMemory:
     """Of a model of one output: labels are no classes, so they can number the examples."""
-    memory = Memory(nn.Linear(162, 1), keep="examples", **{"logits": logits, **options})  # type: ignore[arg-type]
+    memory = ExampleMemory(nn.Linear(162, 1), **{"logits": logits, **options})  # type: ignore[arg-type]
     assert isinstance(memory, ExampleMemory)
     return memory
 
@@ -90,19 +90,19 @@ def logits(model: nn.Module, x: Tensor) -> Tensor:
 def test_joined_parts_are_as_they_were(dtype: str) -> None:
     torch.manual_seed(0)
     for (_, one), (_, two), n, m in itertools.product(KINDS[dtype].items(), KINDS[dtype].items(), (1, 5), (1, 5)):
-        a, b = packed(one(n)), packed(two(m))
-        whole = joined(a, b)
+        a, b = pack(one(n)), pack(two(m))
+        whole = join(a, b)
         apart = a.nbytes + b.nbytes
         assert whole is None or bits(whole[:]) == bits(torch.cat([a[:], b[:]]))
         assert whole is None or whole.nbytes <= apart + 8 * 256
-    assert all(joined(packed(make(50)), packed(make(60))) is not None for make in KINDS[dtype].values())
+    assert all(join(pack(make(50)), pack(make(60))) is not None for make in KINDS[dtype].values())
 
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_later_tasks_change_nothing(dtype: str, seed: int, tmp_path: Path) -> None:
     torch.manual_seed(seed)
-    memory, before, number = memory_of(budget=60, when_full="shrink"), {}, 0
+    memory, before, number = memory_of(budget=60, shrink=True), {}, 0
     kinds = random.Random(seed).sample(2 * list(KINDS[dtype].values()), 2 * len(KINDS[dtype]))
     for step, make in enumerate(kinds):
         n = (1, 2, 9)[step % 3]
@@ -112,9 +112,9 @@ def test_later_tasks_change_nothing(dtype: str, seed: int, tmp_path: Path) -> No
         assert max(memory.stats().drift) < 1e-6
         before = after
         if step % 4 == 3:
-            memory.forget(step // 4 % len(memory.tasks))
+            memory.forget(step // 4 % len(memory.task_sizes))
             memory.save(tmp_path / "m")
-            memory = Memory.load(tmp_path / "m", memory.model, logits=logits)
+            memory = load(tmp_path / "m", memory.model, logits=logits)
             after = stored(memory)
             assert after.items() <= before.items()
 
@@ -147,7 +147,7 @@ def test_how_many_come_at_a_time_makes_no_difference(name: str) -> None:
         torch.manual_seed(0)
         memory = memory_of(per_task=None)
         memory.remember(DataLoader(data, size))
-        found.append((memory.nbytes, stored(memory), len(memory.examples.lots)))
+        found.append((memory.nbytes, stored(memory), len(memory.examples.groups)))
         assert memory.stats().drift[0] < 1e-6  # outputs are those for the inputs as stored
     inputs = [{i: x for i, (x, _) in those.items()} for _, those, _ in found]
     assert inputs[0] == inputs[1] == inputs[2]
@@ -170,7 +170,7 @@ def test_a_stream_is_stored_in_few_bytes(make: Callable[[int], Tensor], size: in
     torch.manual_seed(0)
     model = nn.LazyLinear(2)
     model(make(1).flatten(1))
-    memory = Memory(model, 200, keep="examples", logits=lambda m, x: m(x.flatten(1)))
+    memory = ExampleMemory(model, 200, logits=lambda m, x: m(x.flatten(1)))
     for _ in range(400 // size):
         memory.observe(make(size), torch.zeros(size).long())
     assert memory.nbytes / len(memory) <= most + 9
@@ -195,16 +195,16 @@ def test_inputs_packed_differently_go_through_the_model_at_once() -> None:
     memory = memory_of()
     for make in FLOATS.values():
         memory.remember((make(3).clamp(-9, 9), torch.zeros(3).long()))
-    assert len(memory.examples.lots) > 3
+    assert len(memory.examples.groups) > 3
     passes = []
     handle = memory.model.register_forward_pre_hook(lambda _, args: passes.append(len(args[0])))
     for size in (1, 20, 99):
         memory.remembered_loss(size)
     handle.remove()
     assert passes == [1, 20, 3 * len(FLOATS)]
-    ready = ahead.Ahead()
+    ready = prefetch.Prefetcher()
     for number in range(20):
-        rows = ahead.drawn(0, number, len(memory), 8)
+        rows = prefetch.draw(0, number, len(memory), 8)
         found = ready.batch(memory.examples, 0, number, 8)
         (alone,) = memory.examples.batches(rows)
         each = [next(iter(memory.examples.batches(row))) for row in rows.split(1)]

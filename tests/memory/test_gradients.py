@@ -8,11 +8,12 @@ from torch import nn
 from torch.nn import functional
 
 from memory_models import FICKLE, MODELS, make, rows
-from ogd.memory import Factored, Memory, register_layer
+from ogd.memory import Factored, GradientMemory, Memory, register_layer
 from ogd.memory.gradients import per_example
 from ogd.memory.gradients.layers import _RULES
-from ogd.memory.gradients.preserving import calm
-from ogd.memory.model.holding import Hook
+from ogd.memory.loading import KINDS
+from ogd.memory.model.buffer_hooks import Hook
+from ogd.memory.model.eval_mode import eval_mode
 from reference import logit_gradients
 
 
@@ -25,7 +26,7 @@ def kinds(memory: Memory) -> dict[str, str]:
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_equal_the_reference(name: str, outputs: str, chunk_size: int | None) -> None:
     model, x, y = make(name)
-    memory = Memory(model, outputs=outputs, chunk_size=chunk_size)
+    memory = GradientMemory(model, outputs=outputs, chunk_size=chunk_size)
     memory.remember((x, y))
     G = logit_gradients(model, x, y, outputs=outputs)
     assert len(memory) == len(G)
@@ -38,7 +39,7 @@ def test_only_recurrence_and_routing_need_the_loop(name: str, monkeypatch: pytes
     original = per_example._loop
     monkeypatch.setattr(per_example, "_loop", lambda *args: looped.append(1) or original(*args))
     model, x, y = make(name)
-    Memory(model).remember((x, y))
+    GradientMemory(model).remember((x, y))
     assert bool(looped) == (name in ("lstm", "routed"))
 
 
@@ -46,7 +47,7 @@ def test_the_smallest_form_is_stored() -> None:
     found = {}
     for name in MODELS:
         model, x, y = make(name)
-        memory = Memory(model)
+        memory = GradientMemory(model)
         memory.remember((x, y))
         found[name] = kinds(memory)
         for piece in memory.store.pieces:
@@ -79,7 +80,7 @@ def test_the_model_is_left_as_it_was(name: str, keep: str) -> None:
     modes = [m.training for m in model.modules()]
     hooks = [_hooks(m) for m in model.modules()]
     random = torch.get_rng_state()
-    memory = Memory(model, keep=keep)
+    memory = KINDS[keep](model)
     memory.remember(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), shuffle=True))
     memory.explain((x, y))
     memory.stats()
@@ -131,7 +132,7 @@ def test_scripted_modules_and_their_parents_are_in_evaluation_mode_inside() -> N
     scripted = torch.jit.script(nn.Dropout(0.5))
     for model in (nn.Sequential(scripted, nn.Dropout(0.5)), nn.Sequential(nn.Dropout(0.5))):
         model.train()
-        with calm(model):
+        with eval_mode(model):
             assert torch.equal(model(torch.ones(9)), torch.ones(9))
             assert not any(module.training for module in model.modules())
         assert all(module.training for module in model.modules())
@@ -145,7 +146,7 @@ def test_buffers_and_what_train_does_are_as_before(training: tuple[bool, bool]) 
     model = nn.Sequential(inner).train(training[0])
     inner.train(training[1])
     n, weight = inner.n, inner.layer.weight.detach().clone()
-    Memory(model).remember((x, y))
+    GradientMemory(model).remember((x, y))
     assert (model.training, inner.training) == training
     assert inner.merged != training[1]
     torch.testing.assert_close(inner.layer.weight, weight)
@@ -158,10 +159,10 @@ def test_classes_and_logits_choose_a_head() -> None:
     model, x, y = make("mlp")
     y = y % 2 + 1
     for outputs in ("true", "mean", "all"):
-        memory = Memory(model, outputs=outputs)
+        memory = GradientMemory(model, outputs=outputs)
         memory.remember((x, y), classes=[1, 2])
         torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, outputs=outputs, classes=[1, 2]))
-        head = Memory(model, outputs=outputs, logits=lambda m, x: m(x)[:, 1:3])
+        head = GradientMemory(model, outputs=outputs, logits=lambda m, x: m(x)[:, 1:3])
         head.remember((x, y - 1))
         torch.testing.assert_close(rows(head), rows(memory))
 
@@ -172,24 +173,24 @@ def test_outputs_may_be_a_function_of_anything() -> None:
     def regression(f: torch.Tensor, y: torch.Tensor | None) -> torch.Tensor:
         return f[:, 0] ** 2
 
-    memory = Memory(model, outputs=regression)
+    memory = GradientMemory(model, outputs=regression)
     memory.remember((x, None))
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, outputs=regression))
 
 
 def test_inputs_may_be_nested() -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, logits=lambda m, batch: m(batch["a"] + batch["b"][0]))
+    memory = GradientMemory(model, logits=lambda m, batch: m(batch["a"] + batch["b"][0]))
     memory.remember(({"a": x, "b": (x,)}, y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, 2 * x, y))
 
 
 def test_no_grad_inference_mode_and_autocast_around_it_change_nothing() -> None:
     model, x, y = make("mlp", dtype=torch.float32)
-    plain = Memory(model)
+    plain = GradientMemory(model)
     plain.remember((x, y))
     for context in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)):
-        memory = Memory(model)
+        memory = GradientMemory(model)
         with context:
             memory.remember((x, y))
         assert torch.equal(rows(memory), rows(plain))
@@ -210,11 +211,11 @@ class Transposed(nn.Module):
 def test_a_layer_of_your_own_can_be_registered() -> None:
     _, x, y = make("mlp")
     model = nn.Sequential(Transposed(), nn.Tanh(), nn.Linear(20, 4)).double()
-    dense = Memory(model)
+    dense = GradientMemory(model)
     dense.remember((x, y))
     register_layer(Transposed, lambda layer, x, d: (x.unsqueeze(1), d.unsqueeze(1)), out_first=False)
     try:
-        memory = Memory(model)
+        memory = GradientMemory(model)
         memory.remember((x, y))
         assert isinstance(memory.store.pieces[0].block, Factored)
         assert kinds(dense)["0.weight"] == "Dense"
@@ -230,7 +231,7 @@ def test_a_layer_of_your_own_can_be_registered() -> None:
 def test_sparse_gradients_are_read_like_others() -> None:
     model = nn.Sequential(nn.Embedding(5, 3, sparse=True), nn.Flatten(), nn.Linear(6, 4)).double()
     x, y = torch.randint(5, (6, 2)), torch.randint(4, (6,))
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     model[0].sparse = False
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y))
@@ -239,7 +240,7 @@ def test_sparse_gradients_are_read_like_others() -> None:
 def test_complex_parameters_are_refused() -> None:
     model = nn.Linear(3, 4, dtype=torch.complex64)
     with pytest.raises(ValueError, match="weight is complex"):
-        Memory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
+        GradientMemory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
 
 
 class Overwriting(nn.Linear):
@@ -257,7 +258,7 @@ def test_an_input_that_changes_after_its_use_is_an_error_as_in_training() -> Non
     register_layer(Overwriting, lambda layer, x, d: (x.unsqueeze(1), d.unsqueeze(1)))
     try:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            Memory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
+            GradientMemory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
     finally:
         del _RULES[Overwriting]
 
@@ -265,14 +266,14 @@ def test_an_input_that_changes_after_its_use_is_an_error_as_in_training() -> Non
 def test_batch_statistics_in_eval_mode_are_refused() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False))
     with pytest.raises(ValueError, match=r"^1 normalises by the batch"):
-        Memory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
+        GradientMemory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
 
 
 @pytest.mark.parametrize("outputs", ["true", "all"])
 @pytest.mark.parametrize("name", FICKLE)
 def test_models_that_their_own_forward_pass_changes(name: str, outputs: str) -> None:
     model, x, y = make(name, dtype=torch.float32)
-    memory = Memory(model, outputs=outputs)
+    memory = GradientMemory(model, outputs=outputs)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, outputs=outputs), rtol=0.02, atol=0.02)
     assert {t.dtype for piece in memory.store.pieces for t in piece.block.tensors().values()} <= {
@@ -310,7 +311,7 @@ def test_small_gradients_go_to_their_own_examples(kind: str, dtype: torch.dtype,
         x = torch.randn(B, T, 8)
         x[:-1, -1, 0] = gate * (1 + torch.rand(B - 1))
         x, y = x.to(dtype), torch.randint(3, (B,))
-        memory = Memory(model, per_task=None)
+        memory = GradientMemory(model, per_task=None)
         memory.remember((x, y))
         hidden = sum(p.numel() for p in model.hidden.parameters())
         exact = logit_gradients(copy.deepcopy(model).double(), x.double(), y)[:, :hidden]
@@ -325,13 +326,13 @@ def test_small_gradients_go_to_their_own_examples(kind: str, dtype: torch.dtype,
 def test_a_chunk_may_use_none_of_the_parameters(params: list[str] | None, chunk_size: int | None) -> None:
     model, x, y = make("routed", n=9)
     x[:, 0].abs_()[3:6].neg_()  # the middle ones go to the second expert
-    memory = Memory(model, params=params, chunk_size=chunk_size)
+    memory = GradientMemory(model, params=params, chunk_size=chunk_size)
     memory.remember((x, y))
-    assert memory.tasks == (9,)
-    chosen = [p if name in memory.parameters else torch.zeros_like(p) for name, p in model.named_parameters()]
+    assert memory.task_sizes == (9,)
+    chosen = [p if name in memory._parameters else torch.zeros_like(p) for name, p in model.named_parameters()]
     G = logit_gradients(model, x, y) * torch.cat([(p != 0).flatten() for p in chosen])
     torch.testing.assert_close(rows(memory), G)
-    again = Memory(model, params=params)
+    again = GradientMemory(model, params=params)
     again.load_state_dict(memory.state_dict())
     torch.testing.assert_close(rows(again), G)
 
@@ -339,7 +340,7 @@ def test_a_chunk_may_use_none_of_the_parameters(params: list[str] | None, chunk_
 def test_no_chunk_uses_the_parameters() -> None:
     model, x, y = make("routed", n=4)
     with pytest.raises(ValueError, match="do not depend on any protected parameter"):
-        Memory(model, params=["experts.0"], chunk_size=1).remember((-x.abs(), y))
+        GradientMemory(model, params=["experts.0"], chunk_size=1).remember((-x.abs(), y))
 
 
 @pytest.mark.parametrize("keep", ["gradients", "examples"])
@@ -348,4 +349,4 @@ def test_scripted_and_traced_models_are_refused(keep: str) -> None:
     model, x, y = make("mlp", dtype=torch.float32)
     for scripted in (torch.jit.script(model), torch.jit.trace(model, x), nn.Sequential(torch.jit.script(model))):
         with pytest.raises(ValueError, match="is a ScriptModule, into which no hook can look"):
-            Memory(scripted, keep=keep).remember((x, y))
+            KINDS[keep](scripted).remember((x, y))

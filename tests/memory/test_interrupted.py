@@ -15,9 +15,10 @@ from torch.nn import functional
 
 import ogd.memory
 from memory_models import moved, rows
-from ogd.memory import ExampleMemory, Memory
-from ogd.memory.protection.hooked import is_protected
-from ogd.memory.rehearsal import ahead
+from ogd.memory import ExampleMemory, GradientMemory
+from ogd.memory.examples import prefetch
+from ogd.memory.loading import KINDS
+from ogd.memory.optimizers.protection import is_protected
 from reference import flat, trainable
 
 HOME = f"{Path(ogd.memory.__file__).parent}/"
@@ -82,12 +83,12 @@ def points(seen: list[Point]) -> list[int]:
 class Case:
     """A memory of two tasks with a protected optimizer, and data of a third task."""
 
-    def __init__(self, keep: str, by: str | None = None, every: Any = 3, seed: int = 0, **options: Any) -> None:
+    def __init__(self, keep: str, every: Any = 3, seed: int = 0, **options: Any) -> None:
         torch.manual_seed(seed)
         # BatchNorm has statistics to keep
         self.model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3)).double()
-        self.memory = Memory(self.model, 4, keep=keep, **options)  # type: ignore[arg-type]
-        self.way: dict[str, Any] = {"by": by, "every": every}
+        self.memory = KINDS[keep](self.model, 4, **options)  # type: ignore[arg-type]
+        self.way: dict[str, Any] = {"every": every}
         x, y = torch.randn(12, 4).double(), torch.arange(12) % 3
         for task in range(2):
             self.memory.remember((x[task * 4 :][:4], y[task * 4 :][:4]))
@@ -101,11 +102,9 @@ class Case:
         self.stored: dict[str, Any] = {}
 
     def rows(self) -> Tensor:
-        if not isinstance(self.memory, ExampleMemory):
+        if isinstance(self.memory, GradientMemory):
             return rows(self.memory)
-        twin = Memory(self.model)
-        twin.store = self.memory._gradients()
-        return rows(twin)
+        return torch.zeros(0, sum(p.numel() for p in trainable(self.model)), dtype=torch.float64)
 
     def step(self) -> None:
         self.optimizer.zero_grad()
@@ -116,14 +115,17 @@ class Case:
         """All that makes the memory what it is: what must be equal, and numbers that may differ by rounding."""
         memory = self.memory
         if isinstance(memory, ExampleMemory):
-            numbers = [lot.z.flatten() for lot in memory.examples.lots]
-            kept: list[Any] = [memory.examples.fingerprint, memory.seed, memory.draws, memory.since, memory.observed]
+            numbers = [lot.z.flatten() for lot in memory.examples.groups]
+            kept: list[Any] = [memory.examples.fingerprint, memory.seed, memory.draws, memory._since, memory.observed]
         else:
             numbers = [rows(memory).flatten(), memory._drift.rows]
-            kept = [memory.store.each, *(memory._binding.tensors.get(n) is p for n, p in self.model.named_parameters())]
-        names = sorted(memory.statistics.names), sorted(memory.statistics._holds)
+            kept = [
+                memory.store.rows_per_example,
+                *(memory._binding.tensors.get(n) is p for n, p in self.model.named_parameters()),
+            ]
+        names = sorted(memory._statistics.names), sorted(memory._statistics._holds)
         protected = is_protected(self.optimizer), sum(p.active for p in memory._protections)
-        return (len(memory), memory.tasks, memory.nbytes, kept, names, protected), torch.cat(numbers)
+        return (len(memory), memory.task_sizes, memory.nbytes, kept, names, protected), torch.cat(numbers)
 
     def weights(self) -> Tensor:
         return flat(trainable(self.model))
@@ -146,7 +148,7 @@ def before_load(case: Case) -> None:
     case.memory.settle()
     case.stored = case.memory.state_dict()
     case.memory.forget(0)
-    case.memory.statistics.names = set()
+    case.memory._statistics.names = set()
 
 
 def before_observe(case: Case) -> None:
@@ -180,13 +182,11 @@ CALLS: dict[str, tuple[Callable[[Case], None], Callable[[Case], Any]]] = {  # wh
     "rename": (before_rename, lambda case: case.memory.state_dict()),
 }
 GRADIENTS: dict[str, Any] = {"keep": "gradients"}
-PROJECTED: dict[str, Any] = {"keep": "examples", "by": "projection"}
-REHEARSED: dict[str, Any] = {"keep": "examples", "by": "rehearsal"}
-SHRINK = {"budget": 8, "when_full": "shrink"}
+REHEARSED: dict[str, Any] = {"keep": "examples"}
+SHRINK = {"budget": 8, "shrink": True}
 TABLE: list[tuple[str, dict[str, Any]]] = [
     *((call, GRADIENTS) for call in CALLS if call != "observe"),
-    *((call, REHEARSED) for call in CALLS if call not in ("settle", "stats", "save", "rename", "unprotect both")),
-    *((call, PROJECTED) for call in ("settle", "remember", "forget", "protect", "unprotect")),
+    *((call, REHEARSED) for call in CALLS if call not in ("settle", "stats", "save", "rename")),
     ("remember", GRADIENTS | SHRINK),
     ("remember", REHEARSED | SHRINK),
     ("load", GRADIENTS | SHRINK),
@@ -288,21 +288,21 @@ def test_a_rehearsal_that_is_interrupted_stays_due() -> None:
         Tracer(k).interrupts(case.step)
         torch.set_grad_enabled(True)
         drawn = case.memory.draws  # type: ignore[attr-defined]
-        if case.memory.since == [2]:  # type: ignore[attr-defined]
+        if case.memory._since == [2]:  # type: ignore[attr-defined]
             case.step()
             assert case.memory.draws == drawn + 1  # type: ignore[attr-defined]
-        assert case.memory.since == [0], tracer.seen[k]  # type: ignore[attr-defined]
+        assert case.memory._since == [0], tracer.seen[k]  # type: ignore[attr-defined]
         for _ in range(2):
             case.step()
 
 
 def test_batches_that_were_interrupted_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first, other = (Case(**REHEARSED, seed=seed).memory.examples for seed in (0, 1))  # type: ignore[attr-defined]
-    batches = ahead.Ahead()
+    batches = prefetch.Prefetcher()
     batches.batch(first, 0, 0, 2)
     with monkeypatch.context() as patched:
-        patched.setattr(ahead, "_unpacked", lambda *_: 1 / 0)
+        patched.setattr(prefetch, "_unpacked", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             batches.batch(other, 0, 0, 2)
-    (expected,) = other.batches(ahead.drawn(0, 0, len(other), 2))
+    (expected,) = other.batches(prefetch.draw(0, 0, len(other), 2))
     assert torch.equal(batches.batch(other, 0, 0, 2).x, expected.x)

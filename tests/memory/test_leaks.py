@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from memory_models import MODELS, make
-from ogd.memory import Memory
+from ogd.memory import Memory, load
+from ogd.memory.loading import KINDS
 
 KEEPS = ("gradients", "examples")
 
@@ -22,7 +23,7 @@ def forget(memory: Memory, path: Path) -> None:
 
 def saved(memory: Memory, path: Path) -> None:
     memory.save(path)
-    Memory.load(path, memory.model).stats()
+    load(path, memory.model).stats()
 
 
 def trained(memory: Memory, path: Path) -> None:
@@ -54,7 +55,7 @@ def alive(models: list["weakref.ref[nn.Parameter]"]) -> int:
 def test_a_deleted_model_is_gone(use: str, keep: str, tmp_path: Path) -> None:
     def one() -> list["weakref.ref[nn.Parameter]"]:
         model, x, y = make("mlp", dtype=torch.float32)
-        memory = Memory(model, per_task=4, keep=keep)
+        memory = KINDS[keep](model, per_task=4)
         memory.remember((x, y))
         USES[use](memory, tmp_path / "memory.safetensors")
         return [weakref.ref(p) for p in model.parameters()]
@@ -67,7 +68,7 @@ def test_a_deleted_model_is_gone(use: str, keep: str, tmp_path: Path) -> None:
 def test_every_kind_of_model_can_be_deleted(name: str, keep: str) -> None:
     def one() -> list["weakref.ref[nn.Parameter]"]:
         model, x, y = make(name)
-        Memory(model, keep=keep).remember((x, y))
+        KINDS[keep](model).remember((x, y))
         return [weakref.ref(p) for p in model.parameters()]
 
     assert alive(one()) == 0

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from ogd.memory import Memory
-from ogd.memory.budget import Budget
+from ogd.memory import GradientMemory
+from ogd.memory.data.budget import Budget
 
 
 @pytest.mark.parametrize("budget", [f"{'9' * 400}GB", "99999999999GB", 10**400])
@@ -21,7 +21,7 @@ def test_a_budget_beyond_all_disks_is_refused(budget):
 def protected(every=1, kind=torch.optim.SGD, **options):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((torch.randn(4, 4).double(), torch.tensor([0, 1, 2, 0])))
     optimizer = kind(model.parameters(), lr=0.1, **options)
     memory.protect(optimizer, every=every)
@@ -59,7 +59,7 @@ def test_an_update_that_is_too_large_to_measure_is_not_called_a_lack_of_room():
     torch.manual_seed(0)
     model = nn.Linear(6, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e25)
-    memory = Memory(model, per_task=4)
+    memory = GradientMemory(model, per_task=4)
     memory.protect(optimizer)
     memory.remember((torch.randn(4, 6), torch.tensor([0, 1, 2, 0])))
     with warnings.catch_warnings():
@@ -71,7 +71,7 @@ def test_an_update_that_is_too_large_to_measure_is_not_called_a_lack_of_room():
 @pytest.mark.parametrize("small", [0, 1e-14])
 def test_gradients_that_protect_nothing_are_told_once(small):
     model = nn.Linear(2, 2, bias=False).double()
-    memory = Memory(model)
+    memory = GradientMemory(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
     memory.remember((torch.tensor([[1.0, 0], [0, small]]).double(), torch.zeros(2).long()))
@@ -87,7 +87,7 @@ def test_gradients_that_protect_nothing_are_told_once(small):
 def test_gradients_that_are_zero_in_some_parameters_only_are_nothing_to_tell():
     torch.manual_seed(0)
     model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
-    memory = Memory(model)
+    memory = GradientMemory(model)
     for head in ("a", "b"):
         x = torch.ones(2, 2)  # twice the same: K is singular
         memory.remember((x, torch.zeros(2).long()), logits=lambda m, x, head=head: m[head](x))
@@ -111,11 +111,11 @@ FULL = """
 import resource, signal, sys
 from pathlib import Path
 import torch
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 model = torch.nn.Linear(300, 100)
-memory = Memory(model)
+memory = GradientMemory(model)
 memory.remember((torch.randn(50, 300), torch.zeros(50).long()))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:

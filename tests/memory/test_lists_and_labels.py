@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ogd
 from memory_models import make, rows
-from ogd.memory import ExampleMemory, Memory
+from ogd.memory import ExampleMemory, GradientMemory
 
 N = 23
 
@@ -35,7 +35,7 @@ def task() -> tuple[nn.Module, Tensor, Tensor]:
 
 def read(model: nn.Module, data: Any, per_task: int | None = None) -> dict[str, Any]:
     """What each part of the library makes of the data."""
-    gradients, examples = Memory(model, per_task), Memory(model, per_task, keep="examples")
+    gradients, examples = GradientMemory(model, per_task), ExampleMemory(model, per_task)
     gradients.remember(data)
     examples.remember(data)
     assert isinstance(examples, ExampleMemory)
@@ -107,10 +107,10 @@ def test_data_in_any_form_is_the_same_data(name: str) -> None:
     model, x, y = task()
     expected, found = read(model, (x, y)), read(model, SAME[name](x, y))
     torch.testing.assert_close(found, {**expected, "labels": expected["labels"].to(found["labels"].dtype)})
-    some = Memory(model, 7, keep="examples")
+    some = ExampleMemory(model, 7)
     some.remember(SAME[name](x, y))
-    assert some.tasks == (7,)
-    Memory(model, 7).remember(SAME[name](x, y), choose="balanced")
+    assert some.task_sizes == (7,)
+    GradientMemory(model, 7).remember(SAME[name](x, y), choose="balanced")
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -138,7 +138,7 @@ UNCLEAR: dict[str, Callable[[Tensor, Tensor], Any]] = {
 def test_what_may_be_batches_or_examples_is_refused(name: str) -> None:
     model, x, y = task()
     data = UNCLEAR[name](x, y)
-    gradients, examples = Memory(model, outputs="all"), Memory(model, keep="examples")
+    gradients, examples = GradientMemory(model, outputs="all"), ExampleMemory(model)
     for call in (
         gradients.remember,
         gradients.explain,
@@ -165,11 +165,11 @@ EXAMPLES: dict[str, Callable[[Tensor, Tensor], Any]] = {
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_single_examples_are_not_taken_for_batches(name: str) -> None:
     model, x, y = task()
-    memory = Memory(
+    memory = GradientMemory(
         model, outputs="all", logits=lambda m, x: m.inner((x["image"] if isinstance(x, dict) else x).flatten(1))
     )
     memory.remember(EXAMPLES[name](x, y))
-    assert memory.tasks == (4 * N,)
+    assert memory.task_sizes == (4 * N,)
 
 
 DROPPED: dict[str, Callable[[Tensor], Any]] = {
@@ -198,14 +198,14 @@ def test_labels_that_are_no_classes_are_never_dropped_in_silence(name: str) -> N
     torch.manual_seed(0)
     model, x, y = task()
     labels = DROPPED[name](y)
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     with pytest.warns(UserWarning, match=r"labels are .* so only the outputs are rehearsed: give each example's class"):
         memory.remember((x, labels))
-    assert memory.tasks == (N,)
+    assert memory.task_sizes == (N,)
     with pytest.warns(UserWarning, match="only the outputs are rehearsed"):
-        Memory(model, 5, keep="examples").observe(x, labels)
+        ExampleMemory(model, 5).observe(x, labels)
     with pytest.raises(ValueError, match=r"needs a label for each example, integers of shape \(B,\)"):
-        Memory(model).remember((x, labels))
+        GradientMemory(model).remember((x, labels))
 
 
 @pytest.mark.parametrize(
@@ -224,17 +224,17 @@ def test_labels_that_are_no_classes_are_never_dropped_in_silence(name: str) -> N
 )
 def test_targets_of_a_regression_are_nothing_to_warn_of(y: Any) -> None:
     model, x, _ = task()
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.remember((x, y))
-    assert memory.tasks == (N,)
-    Memory(model, outputs="all").remember((x, y))
+    assert memory.task_sizes == (N,)
+    GradientMemory(model, outputs="all").remember((x, y))
 
 
 def test_labels_in_lists_are_rehearsed() -> None:
     model, x, y = task()
     losses = []
     for labels in (y, y.tolist(), y.numpy(), None):
-        memory = Memory(model, keep="examples")
+        memory = ExampleMemory(model)
         memory.remember((x, labels), generator=torch.Generator().manual_seed(0))
         loss = memory.remembered_loss(N)
         assert loss is not None
@@ -250,7 +250,7 @@ def test_other_labels_are_named() -> None:
         ([*y.tolist(), 0], ValueError, "must share their first axis"),
         (np.zeros(()), ValueError, "must share their first axis"),
     ):
-        for memory in (Memory(model, outputs="all"), Memory(model, keep="examples")):
+        for memory in (GradientMemory(model, outputs="all"), ExampleMemory(model)):
             with pytest.raises(kind, match=message):
                 memory.remember((x, labels))
             assert len(memory) == 0

@@ -6,7 +6,7 @@ from torch import nn, optim
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler, TensorDataset
 
 from memory_models import make, rows, train
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
 from reference import flat, logit_gradients, orthonormal_rows, project_dense
 
 
@@ -56,7 +56,7 @@ def same_rows(G: torch.Tensor, H: torch.Tensor) -> bool:
 @pytest.mark.parametrize("source", SOURCES)
 def test_examples_are_drawn_from_any_source(source: str, per_task: int | None) -> None:
     model, x, y = make("mlp", n=11)
-    memory = Memory(model, per_task)
+    memory = GradientMemory(model, per_task)
     memory.remember(SOURCES[source](x, y))
     assert len(memory) == min(per_task or 11, 11)
     assert same_rows(rows(memory), logit_gradients(model, x, y))
@@ -69,7 +69,7 @@ def test_the_draw_is_uniform_and_follows_the_generator(source: str) -> None:
 
     def drawn(seed: int) -> tuple[int, ...]:
         torch.manual_seed(0)
-        memory = Memory(model, per_task=2)
+        memory = GradientMemory(model, per_task=2)
         data = SOURCES[source](x, torch.zeros(6, dtype=torch.long))
         memory.remember(data, generator=torch.Generator().manual_seed(seed))
         return tuple(sorted(rows(memory).flatten().int().tolist()))
@@ -82,7 +82,7 @@ def test_the_draw_is_uniform_and_follows_the_generator(source: str) -> None:
 
 def test_a_sampler_decides_what_may_be_drawn() -> None:
     model, x, y = make("mlp", n=11)
-    memory = Memory(model, 3)
+    memory = GradientMemory(model, 3)
     memory.remember(DataLoader(TensorDataset(x, y), 4, sampler=SubsetRandomSampler([2, 5, 7, 8])))
     assert same_rows(rows(memory), logit_gradients(model, x[[2, 5, 7, 8]], y[[2, 5, 7, 8]]))
 
@@ -91,7 +91,7 @@ def test_without_a_generator_torch_s_seed_decides() -> None:
     def drawn(seed: int) -> torch.Tensor:
         model, x, y = make("mlp", n=30)
         torch.manual_seed(seed)
-        memory = Memory(model, 4)
+        memory = GradientMemory(model, 4)
         memory.remember((x, y))
         memory.remember((x, y))
         G = rows(memory)
@@ -104,7 +104,7 @@ def test_without_a_generator_torch_s_seed_decides() -> None:
 
 def test_tasks_add_up_and_only_new_rows_of_K_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x, y = make("mlp", n=9)
-    memory = Memory(model, outputs="all")
+    memory = GradientMemory(model, outputs="all")
     computed = []
     from ogd.memory.projection import store
 
@@ -116,7 +116,7 @@ def test_tasks_add_up_and_only_new_rows_of_K_are_computed(monkeypatch: pytest.Mo
         memory.remember((x[part], y[part]))
         assert memory.rank == len(orthonormal_rows(rows(memory)))
         _ = memory.rank
-    assert memory.tasks == (16, 4, 16)
+    assert memory.task_sizes == (16, 4, 16)
     assert computed == [16, 4, 16]
     assert len(memory.store.pieces) == 3  # one per layer, whatever the number of tasks
     torch.testing.assert_close(memory.store.gram(memory.store.shapes), rows(memory) @ rows(memory).mT)
@@ -129,7 +129,7 @@ def test_the_rank_is_computed_once_per_task(monkeypatch: pytest.MonkeyPatch) -> 
     original = store.rank
     monkeypatch.setattr(store, "rank", lambda K, rtol: computed.append(len(K)) or original(K, rtol))
     model, x, y = make("mlp")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     for _ in range(2):
         memory.remember((x, y))
         assert [memory.rank, memory.rank] == [6, 6]
@@ -139,7 +139,7 @@ def test_the_rank_is_computed_once_per_task(monkeypatch: pytest.MonkeyPatch) -> 
 def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:
     torch.manual_seed(0)
     model = nn.Linear(9, 11).double()
-    memory = Memory(model, outputs=lambda f, y: f.mean(1)[:, 0], per_task=None)
+    memory = GradientMemory(model, outputs=lambda f, y: f.mean(1)[:, 0], per_task=None)
     for length in (2, 3, 8):  # factored, factored with another T, dense
         memory.remember((torch.randn(4, length, 9).double(), None))
     assert len(memory.store.pieces) == 4
@@ -157,9 +157,9 @@ def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:
 def test_params_chooses_what_is_protected(chosen: object) -> None:
     model, x, y = make("mlp")
     params = chosen(model) if callable(chosen) else chosen
-    memory = Memory(model, params=params)
+    memory = GradientMemory(model, params=params)
     memory.remember((x, y))
-    protected = memory.parameters.trainable()
+    protected = memory._parameters.trainable()
     assert set(memory.store.shapes) == set(protected)
     G = logit_gradients(model, x, y, params=list(protected.values()))
     update = {n: torch.randn_like(p) for n, p in model.named_parameters()}
@@ -171,7 +171,7 @@ def test_params_chooses_what_is_protected(chosen: object) -> None:
 def test_frozen_parameters_are_left_out() -> None:
     model, x, y = make("mlp")
     model[0].weight.requires_grad_(False)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     assert "0.weight" not in memory.store.shapes
     assert "0.bias" in memory.store.shapes
@@ -204,7 +204,7 @@ def degenerate(kind: str) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("kind", ["duplicates", "dead ReLU", "more directions than parameters", "one example"])
 def test_degenerate_gradients_are_harmless(kind: str) -> None:
     model, x, y = degenerate(kind)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     G = logit_gradients(model, x, y)
     ranks = {"duplicates": 6, "dead ReLU": 0, "more directions than parameters": 8, "one example": 1}
@@ -220,20 +220,20 @@ def test_degenerate_gradients_are_harmless(kind: str) -> None:
 
 def test_what_a_memory_tells_of_itself() -> None:
     model, x, y = make("mlp")
-    memory = Memory(model)
-    assert (len(memory), memory.rank, memory.nbytes, memory.tasks) == (0, 0, 0, ())
+    memory = GradientMemory(model)
+    assert (len(memory), memory.rank, memory.nbytes, memory.task_sizes) == (0, 0, 0, ())
     memory.remember((x, y))
     assert len(memory) == memory.rank == 6
     assert memory.resident_nbytes == memory.nbytes + 2 * 8 * 6 * 6  # K and its Cholesky factor
     assert repr(memory) == (
-        "Memory(6 directions of 1 task, 2,592 bytes; "
+        "GradientMemory(6 directions of 1 task, 2,592 bytes; "
         "protects 269 numbers in 6 parameters of Sequential; outputs='true')"
     )
 
 
 def test_an_empty_memory_costs_and_changes_nothing() -> None:
     model, x, y = make("mlp")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     update = {n: torch.randn_like(p) for n, p in model.named_parameters()}
     assert all(torch.equal(u, update[n]) for n, u in memory.project(update).items())
     optimizer = optim.SGD(model.parameters(), lr=0.1)

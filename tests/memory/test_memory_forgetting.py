@@ -10,15 +10,15 @@ from torch import Tensor, nn, optim
 from torch.utils.data import DataLoader, TensorDataset
 
 from memory_models import MODELS, make, rows, train
-from ogd.memory import BudgetExceeded, Memory
-from ogd.memory.inputs.balance import balanced_rows, trimmed
-from ogd.memory.shares import equal_shares
+from ogd.memory import BudgetExceeded, GradientMemory, Memory, load
+from ogd.memory.data.budget import equal_shares
+from ogd.memory.data.sampling import balanced_rows, trimmed
 from reference import logit_gradients, project_dense
 
 
 def tasks_of(name: str, sizes: tuple[int, ...], **options: object) -> tuple[Memory, list[tuple[Tensor, Tensor]]]:
     model, x, y = make(name, n=sum(sizes))
-    memory = Memory(model, None, **options)
+    memory = GradientMemory(model, None, **options)
     data = list(zip(x.split(sizes), y.split(sizes), strict=True))
     for task in data:
         memory.remember(task)
@@ -27,7 +27,7 @@ def tasks_of(name: str, sizes: tuple[int, ...], **options: object) -> tuple[Memo
 
 def check_same(memory: Memory, other: Memory) -> None:
     """Two memories of one model hold and do the same."""
-    assert memory.tasks == other.tasks
+    assert memory.task_sizes == other.task_sizes
     assert memory.store.shapes == other.store.shapes
     assert memory.nbytes == other.nbytes
     torch.testing.assert_close(rows(memory), rows(other))
@@ -50,11 +50,11 @@ def test_forgetting_is_never_having_remembered(name: str, task: int, outputs: st
         _ = memory.rank
     memory.forget(task)
     del data[task]
-    other = Memory(memory.model, None, outputs=outputs)
+    other = GradientMemory(memory.model, None, outputs=outputs)
     for kept in data:
         other.remember(kept)
     check_same(memory, other)
-    assert memory.store.each == other.store.each
+    assert memory.store.rows_per_example == other.store.rows_per_example
     if name != "odd":  # whose outputs depend on the batch
         storage = sum(t.untyped_storage().nbytes() for p in memory.store.pieces for t in p.block.tensors().values())
         assert storage == memory.nbytes  # nothing of the forgotten is kept alive
@@ -65,21 +65,21 @@ def test_forgetting_when_K_lacks_the_last_rows_and_all() -> None:
     _ = memory.rank
     memory.remember(data[0])
     memory.forget(0)
-    other = Memory(memory.model, None)
+    other = GradientMemory(memory.model, None)
     other.remember(data[1])
     other.remember(data[0])
     check_same(memory, other)
     memory.forget(1)
     memory.forget(0)
-    check_same(memory, Memory(memory.model))
+    check_same(memory, GradientMemory(memory.model))
     memory.remember(data[1])
-    assert memory.tasks == (2,)
+    assert memory.task_sizes == (2,)
 
 
 def test_tasks_stored_in_other_forms_are_joined_again() -> None:
     torch.manual_seed(0)
     model = nn.Linear(9, 11).double()
-    memory, other = (Memory(model, None, outputs=lambda f, y: f.mean(1)[:, 0]) for _ in range(2))
+    memory, other = (GradientMemory(model, None, outputs=lambda f, y: f.mean(1)[:, 0]) for _ in range(2))
     data = [torch.randn(4, length, 9).double() for length in (2, 8, 2)]  # factored, dense, factored
     for x in data:
         memory.remember((x, None))
@@ -121,29 +121,29 @@ def test_a_full_memory_shrinks_all_tasks_alike(unit: str, outputs: str, tmp_path
     nbytes = 8 * (12 + 10 + 9 + 10 + 9 + 4)
     budget = 16 * each if unit == "directions" else f"{16 * each * nbytes}B"
     model, x, y = make("mlp", n=40)
-    memory = Memory(model, None, outputs=outputs, budget=budget, when_full="shrink")
+    memory = GradientMemory(model, None, outputs=outputs, budget=budget, shrink=True)
     shares = []
     for start in range(0, 40, 10):
         memory.remember((x[start : start + 10], y[start : start + 10]))
-        shares.append(tuple(n // each for n in memory.tasks))
+        shares.append(tuple(n // each for n in memory.task_sizes))
     memory.remember((x[:1], y[:1]))
-    shares.append(tuple(n // each for n in memory.tasks))
+    shares.append(tuple(n // each for n in memory.task_sizes))
     assert shares == [(10,), (8, 8), (6, 5, 5), (4, 4, 4, 4), (4, 4, 4, 3, 1)]
     G = logit_gradients(model, x, y, outputs=outputs)
     kept = found_in(rows(memory), G)[:-each]
     assert [k % each for k in kept] == list(range(each)) * (len(kept) // each)  # whole examples
-    other = Memory(model, None, outputs=outputs)
-    ends = [sum(memory.tasks[:i]) for i in range(6)]
+    other = GradientMemory(model, None, outputs=outputs)
+    ends = [sum(memory.task_sizes[:i]) for i in range(6)]
     for i, j in itertools.pairwise(ends[:5]):
         examples = [k // each for k in kept[i:j:each]]
         other.remember((x[examples], y[examples]))
     other.remember((x[:1], y[:1]))
     check_same(memory, other)
     memory.save(tmp_path / "m.safetensors")
-    loaded = Memory.load(tmp_path / "m.safetensors", model)
-    assert (loaded.when_full, loaded.store.each) == ("shrink", memory.store.each)
-    smaller = Memory.load(tmp_path / "m.safetensors", model, budget=6 * each)
-    assert tuple(n // each for n in smaller.tasks) == (2, 1, 1, 1, 1)
+    loaded = load(tmp_path / "m.safetensors", model)
+    assert (loaded.shrink, loaded.store.rows_per_example) == (True, memory.store.rows_per_example)
+    smaller = load(tmp_path / "m.safetensors", model, budget=6 * each)
+    assert tuple(n // each for n in smaller.task_sizes) == (2, 1, 1, 1, 1)
 
 
 def test_shrinking_is_uniform_and_follows_the_seed() -> None:
@@ -152,10 +152,10 @@ def test_shrinking_is_uniform_and_follows_the_seed() -> None:
 
     def kept(seed: int) -> list[int]:
         torch.manual_seed(seed)
-        memory = Memory(model, None, budget=8, when_full="shrink")
+        memory = GradientMemory(model, None, budget=8, shrink=True)
         for task in x.split(10):
             memory.remember((task, torch.zeros(10).long()))
-        assert memory.tasks == (4, 4)
+        assert memory.task_sizes == (4, 4)
         return rows(memory).flatten().int().tolist()
 
     draws = [kept(seed) for seed in range(200)]
@@ -166,25 +166,25 @@ def test_shrinking_is_uniform_and_follows_the_seed() -> None:
 
 
 def test_a_budget_for_less_than_an_example_of_each_task() -> None:
-    memory, data = tasks_of("mlp", (3, 3), budget=2, when_full="shrink")
-    assert memory.tasks == (1, 1)
+    memory, data = tasks_of("mlp", (3, 3), budget=2, shrink=True)
+    assert memory.task_sizes == (1, 1)
     before = rows(memory)
     with pytest.raises(BudgetExceeded, match=r"budget of 2 directions is too small for an example of each of 3 tasks"):
         memory.remember(data[0])
     assert torch.equal(rows(memory), before)
     memory, data = tasks_of("mlp", (3,), outputs="all")
-    small = Memory(memory.model, outputs="all", budget=3, when_full="shrink")
+    small = GradientMemory(memory.model, outputs="all", budget=3, shrink=True)
     with pytest.raises(BudgetExceeded, match="of each of 1 tasks"):
         small.remember(data[0])
 
 
 def test_per_task_for_one_task() -> None:
     model, x, y = make("mlp", n=12)
-    memory = Memory(model, 4)
-    for per_task in (2, None, 7):
+    memory = GradientMemory(model, 4)
+    for per_task in (2, 12, 7):
         memory.remember((x, y), per_task=per_task)
     memory.remember((x, y))
-    assert memory.tasks == (2, 12, 7, 4)
+    assert memory.task_sizes == (2, 12, 7, 4)
     assert memory.per_task == 4
 
 
@@ -207,7 +207,7 @@ def test_balanced_remembers_rare_labels(source: str) -> None:
     y[[5, 305, 599]] = 2
 
     def drawn(seed: int) -> Tensor:
-        memory = Memory(model, 50)
+        memory = GradientMemory(model, 50)
         data = BALANCED[source](x, y)
         torch.manual_seed(0)
         memory.remember(data, choose="balanced", generator=torch.Generator().manual_seed(seed))
@@ -230,7 +230,7 @@ def test_a_balanced_draw_is_uniform_within_a_label() -> None:
     for seed in range(300):
         generator = torch.Generator().manual_seed(seed)
         counts[0, balanced_rows(y, 9, generator)] += 1
-        memory = Memory(model, 9)
+        memory = GradientMemory(model, 9)
         memory.remember(data, choose="balanced", generator=generator)
         counts[1, rows(memory).sum(1).long() - 1] += 1
     expected = torch.tensor([3.5 / 8] * 8 + [1.0] * 2 + [3.5 / 8] * 8) * 300
@@ -281,7 +281,7 @@ def test_equal_shares_of_groups_with_weights_by_trying_all_levels(weights: list[
 
 def test_an_example_of_each_task_is_kept_wherever_that_fits_the_budget() -> None:
     torch.manual_seed(0)
-    memory = Memory(nn.Linear(3, 5), budget=7, when_full="shrink", outputs="all")
+    memory = GradientMemory(nn.Linear(3, 5), budget=7, shrink=True, outputs="all")
     memory.remember((torch.randn(3, 3), None), classes=[0, 1])
     memory.remember((torch.randn(3, 3), None))  # with two directions and five there is room for one example of each
-    assert memory.tasks == (2, 5)
+    assert memory.task_sizes == (2, 5)

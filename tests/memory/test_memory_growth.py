@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from memory_models import make, rows, train
-from ogd.memory import Memory, register_layer
+from ogd.memory import GradientMemory, load, register_layer
 from reference import logit_gradients
 
 
@@ -58,7 +58,7 @@ def net(head: str) -> tuple[nn.Module, Tensor, Tensor]:
 @pytest.mark.parametrize("head", HEADS)
 def test_a_head_that_grows_stays_protected(head: str, tmp_path: Path) -> None:
     model, x, y = net(head)
-    memory = Memory(model, outputs="all")
+    memory = GradientMemory(model, outputs="all")
     memory.remember((x[:4], y[:4]))
     _ = memory.rank  # K is there, and stays
     K, old = memory.store.gram(memory.store.shapes), model[2].classifier.out_features
@@ -77,7 +77,7 @@ def test_a_head_that_grows_stays_protected(head: str, tmp_path: Path) -> None:
     assert moved.norm() > 1e-3
     memory.remember((x[4:8], y[4:8]))
     memory.save(tmp_path / "m.safetensors")
-    again = Memory.load(tmp_path / "m.safetensors", model)
+    again = load(tmp_path / "m.safetensors", model)
     assert torch.equal(rows(again), rows(memory))
     torch.testing.assert_close(memory.store.gram(memory.store.shapes), rows(memory) @ rows(memory).mT)
 
@@ -85,7 +85,7 @@ def test_a_head_that_grows_stays_protected(head: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("settled", [True, False])
 def test_growing_while_the_optimizer_is_protected(settled: bool) -> None:
     model, x, y = net("factored")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer, every=3)
     memory.remember((x[:4], y[:4]))
@@ -120,7 +120,7 @@ def test_a_weight_that_lies_the_other_way_grows_in_its_last_axis() -> None:
     register_layer(Turned, lambda layer, x, d: (x.unsqueeze(1), d.unsqueeze(1)), out_first=False)
     _, x, y = make("mlp")
     model = nn.Sequential(Turned(torch.randn(12, 4).double()))
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     model[0] = Turned(torch.cat([model[0].weight.detach(), torch.zeros(12, 3).double()], 1))
     memory.project({})
@@ -136,7 +136,7 @@ def test_what_grows_otherwise_is_refused_and_other_values_are_said() -> None:
         return new
 
     model, x, y = make("mlp")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     kept = copy.deepcopy(rows(memory))
     for inputs, outputs, shape in ((12, 4, r"\(4, 12\)"), (12, 6, r"\(6, 12\)")):
@@ -148,7 +148,7 @@ def test_what_grows_otherwise_is_refused_and_other_values_are_said() -> None:
     model[4] = nn.Linear(9, 6).double()
     with pytest.warns(UserWarning, match=r"4\.weight, 4\.bias: replaced by another tensor with other values"):
         memory.remember((x, y))
-    smaller = Memory(model)
+    smaller = GradientMemory(model)
     smaller.remember((x, y))
     model[4] = nn.Linear(9, 3).double()
     with pytest.raises(ValueError, match=r"'4.weight' has shape \(3, 9\), its stored gradients \(6, 9\)"):

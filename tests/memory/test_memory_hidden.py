@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from memory_models import make, rows
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
 from reference import logit_gradients
 
 
@@ -36,13 +36,13 @@ def test_checkpointing_is_read_or_refused(params: list[str] | None, shared: bool
     fired: list[Tensor] = []
     model.body.weight.register_post_accumulate_grad_hook(fired.append)
     with pytest.raises(ValueError, match=r"body\.weight, body\.bias.*use_reentrant=False"):
-        Memory(model, params=params).remember((x, y))
+        GradientMemory(model, params=params).remember((x, y))
     assert not fired
     assert all(torch.equal(p.grad, g) for p, g in zip(model.parameters(), grads, strict=True))
     model.body.weight.sum().backward()
     assert len(fired) == 1
     model.reentrant = False
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y))
 
@@ -66,7 +66,7 @@ def test_a_python_function_that_hides_nothing_is_read() -> None:
     def logits(m: nn.ModuleDict, x: Tensor) -> Tensor:
         return m["b"](Straight.apply(m["a"](x)))
 
-    memory = Memory(model, logits=logits)
+    memory = GradientMemory(model, logits=logits)
     memory.remember((x, y))
     assert "unused.weight" not in memory.store.shapes
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, logits=logits))
@@ -77,7 +77,7 @@ def test_outputs_of_no_protected_parameter_are_refused() -> None:
     model, x, y = make("mlp")
     other = make("mlp", seed=1)[0]
     for logits in (lambda m, x: m(x).detach(), lambda m, x: other(x)):
-        memory = Memory(model)
+        memory = GradientMemory(model)
         with pytest.raises(ValueError, match="outputs do not depend on any protected parameter"):
             memory.remember((x, y), logits=logits)
         assert len(memory) == 0
@@ -109,7 +109,7 @@ def test_a_layer_changed_from_outside_is_read_rightly(change: str) -> None:
     model, x, y = make("mlp")
     undo = CHANGES[change](model[2])
     try:
-        memory = Memory(model, outputs="all")
+        memory = GradientMemory(model, outputs="all")
         memory.remember((x, y))
         torch.testing.assert_close(rows(memory), logit_gradients(model, x, y, outputs="all"))
     finally:

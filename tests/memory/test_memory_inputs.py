@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ogd
 from memory_models import make, rows, train
-from ogd.memory import Memory
+from ogd.memory import ExampleMemory, GradientMemory
+from ogd.memory.loading import KINDS
 from reference import logit_gradients
 
 
@@ -103,7 +104,7 @@ BATCHES = {
 def test_several_inputs_reach_the_model(batches: str, kind: str) -> None:
     model, ids, mask, y = tokens(kind)
     data = BATCHES[batches](ids, mask, y)
-    memory, examples = Memory(model), Memory(model, keep="examples")
+    memory, examples = GradientMemory(model), ExampleMemory(model)
     memory.remember(data)
     examples.remember(data)
     scores = {measure: ogd.forgetting(model, {"old": data}, measure=measure) for measure in (None, "accuracy", "loss")}
@@ -119,7 +120,7 @@ def test_several_inputs_reach_the_model(batches: str, kind: str) -> None:
 def test_drawn_examples_keep_their_inputs_together() -> None:
     model, ids, mask, y = tokens()
     for data in (DataLoader(_columns(ids, mask, y), 4, shuffle=True), BATCHES["a dictionary"](ids, mask, y)):
-        memory = Memory(model, per_task=3)
+        memory = GradientMemory(model, per_task=3)
         memory.remember(data)
         model.kind = "object"
         nearest = torch.cdist(rows(memory), expected(model, ids, mask, y)).min(1).values
@@ -131,7 +132,7 @@ def test_drawn_examples_keep_their_inputs_together() -> None:
 def test_a_third_part_of_whole_numbers_is_the_task(loader: bool) -> None:
     model, x, y = make("mlp")
     triple = (x, y, torch.zeros(6, dtype=torch.long))
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember(DataLoader(TensorDataset(*triple), 4) if loader else triple)
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y))
 
@@ -140,7 +141,7 @@ def test_inputs_without_labels() -> None:
     model, ids, *_ = tokens()
     for data in (DataLoader(TensorDataset(ids), 4), DataLoader(Columns(input_ids=ids), 4), ids):
         model.kind = "object"
-        memory = Memory(model, outputs="all")
+        memory = GradientMemory(model, outputs="all")
         memory.remember(data)
         model.kind = "tensor"
         torch.testing.assert_close(rows(memory), logit_gradients(model, ids, ids[:, 0], outputs="all"))
@@ -161,7 +162,7 @@ class One(nn.Module):
 @pytest.mark.parametrize("x", [lambda a, b: (a, b), lambda a, b: [a, b], lambda a, b: {"a": a, "b": b}])
 def test_a_model_that_takes_one_argument_gets_one(x: Any) -> None:
     model, (_, a, y) = One().double(), make("mlp")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x(a, a + 1), y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, a, y, logits=lambda m, a: m((a, a + 1))))
     for measure in ("accuracy", "loss"):
@@ -174,7 +175,7 @@ def test_a_model_that_takes_one_argument_gets_one(x: Any) -> None:
 def test_inputs_are_cast_to_the_model_s_precision(model_dtype: str, dtype: str) -> None:
     to, of = getattr(torch, model_dtype), getattr(torch, dtype)
     model, x, y = make("mlp", dtype=to)
-    memory, same = Memory(model), Memory(model)
+    memory, same = GradientMemory(model), GradientMemory(model)
     memory.remember((x.to(of), y))
     same.remember((x, y))
     assert torch.equal(rows(memory), rows(same))
@@ -197,12 +198,13 @@ class InPlace(nn.Module):
         return self.layer(x.add_(1) * self.scale * self.scale)
 
 
-@pytest.mark.parametrize("choose", ["uniform", "uncertain"])
-@pytest.mark.parametrize("keep", ["gradients", "examples"])
+@pytest.mark.parametrize(
+    ("keep", "choose"), [("gradients", "uniform"), ("examples", "uniform"), ("examples", "uncertain")]
+)
 def test_a_model_that_changes_its_inputs_leaves_the_data_alone(keep: Any, choose: Any) -> None:
     model, (_, x, y) = InPlace().double(), make("mlp")
     given = x.clone()
-    memory = Memory(model, 6, keep=keep)
+    memory = KINDS[keep](model, 6)
     memory.remember((x, y), choose=choose)
     memory.explain((x, y))
     assert torch.equal(x, given)
@@ -245,7 +247,7 @@ def test_what_cannot_be_understood_is_described() -> None:
         (nn.LSTM(12, 4).double(), (x, y), TypeError, r"the model returned a tuple of 2: float64 \(1, 4\), tuple,"),
     ]
     for m, data, kind, message in cases:
-        memory = Memory(m)
+        memory = GradientMemory(m)
         with pytest.raises(kind, match=message):
             memory.remember(data)
         assert len(memory) == 0
@@ -264,6 +266,6 @@ def test_a_token_id_per_example_is_an_input() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(7, 4), nn.Linear(4, 4)).double()
     ids, y = torch.randint(7, (6,)), torch.randint(4, (6,))
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember(DataLoader(TensorDataset(ids, y, 0 * y)))
     torch.testing.assert_close(rows(memory), logit_gradients(model, ids, y))

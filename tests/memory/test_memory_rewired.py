@@ -10,13 +10,13 @@ from torch import Tensor, nn, optim
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from memory_models import make, rows, train
-from ogd.memory import Memory
+from ogd.memory import GradientMemory, Memory, load
 from reference import logit_gradients
 
 
 def remembered(params: list[str] | None = None) -> tuple[Memory, nn.Module, Tensor, Tensor]:
     model, x, y = make("mlp", n=8)
-    memory = Memory(model, params=params)
+    memory = GradientMemory(model, params=params)
     memory.remember((x[:4], y[:4]))
     return memory, model, x, y
 
@@ -109,9 +109,9 @@ def test_a_chosen_parameter_stays_chosen_under_its_new_name(tmp_path: Path) -> N
     memory, model, *_ = remembered(["2.weight"])
     prune.l1_unstructured(model[2], "weight", 0.4)
     memory.protect(optim.SGD([model[2].weight_orig], lr=0.1))
-    assert memory.parameters.wanted == ["2.weight_orig"]
+    assert memory._parameters.wanted == ["2.weight_orig"]
     memory.save(tmp_path / "m.safetensors")
-    assert set(Memory.load(tmp_path / "m.safetensors", model).store.shapes) == {"2.weight_orig"}
+    assert set(load(tmp_path / "m.safetensors", model).store.shapes) == {"2.weight_orig"}
 
 
 def test_pruning_between_two_steps_of_one_window_is_noticed() -> None:
@@ -180,7 +180,7 @@ def test_adapters_after_remember_are_refused_by_name() -> None:
 def with_adapters() -> tuple[Memory, nn.Module, Tensor, Tensor]:
     model, x, y = make("mlp", n=8)
     adapted(model)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x[:4], y[:4]))
     return memory, model, x, y
 
@@ -204,7 +204,7 @@ def test_a_layer_inserted_in_a_chain_is_refused_and_a_new_head_is_free() -> None
     with pytest.raises(ValueError, match=r"2\.weight, 2\.bias: added since .*\(2\.weight is now 3\.weight\)"):
         memory.protect(optim.SGD(model.parameters(), lr=0.1))
     heads = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 4)}).double()
-    memory = Memory(heads, logits=lambda m, x: m["a"](m["body"](x)))
+    memory = GradientMemory(heads, logits=lambda m, x: m["a"](m["body"](x)))
     memory.remember((x, y))
     heads["b"] = nn.Linear(9, 4).double()
     memory.protect(optim.SGD(heads.parameters(), lr=0.1))
@@ -223,7 +223,7 @@ class Heads(nn.Module):
 def test_one_head_that_becomes_several_is_followed(several: Callable[[nn.Module], nn.Module]) -> None:
     _, x, y = make("mlp", n=8)
     model = nn.ModuleDict({"body": nn.Linear(12, 9), "head": nn.Linear(9, 4)}).double()
-    memory = Memory(model, logits=lambda m, x: m["head"](m["body"](x)))
+    memory = GradientMemory(model, logits=lambda m, x: m["head"](m["body"](x)))
     memory.remember((x, y))
     model["head"] = several(model["head"])
     memory.protect(optim.SGD(model.parameters(), lr=0.1))

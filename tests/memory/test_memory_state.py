@@ -13,12 +13,13 @@ from torch import nn
 
 from memory_models import MODELS, make, rows
 from ogd import tensor_files
-from ogd.memory import BudgetExceeded, Memory, state
+from ogd.memory import BudgetExceeded, GradientMemory, Memory, load
+from ogd.memory import saving as state
 
 
 def saved(path: Path, name: str = "mlp", dtype: torch.dtype = torch.float64) -> Memory:
     model, x, y = make(name, dtype=dtype)
-    memory = Memory(model, per_task=4, params=None, budget="1MB", chunk_size=3)
+    memory = GradientMemory(model, per_task=4, params=None, budget="1MB", chunk_size=3)
     memory.remember((x, y))
     memory.remember((x, y))
     memory.save(path)
@@ -29,12 +30,12 @@ def saved(path: Path, name: str = "mlp", dtype: torch.dtype = torch.float64) -> 
 @pytest.mark.parametrize("name", MODELS)
 def test_loaded_is_saved(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
     memory = saved(tmp_path / "m.safetensors", name, dtype)
-    loaded = Memory.load(tmp_path / "m.safetensors", memory.model)
-    again = Memory(memory.model)
+    loaded = load(tmp_path / "m.safetensors", memory.model)
+    again = GradientMemory(memory.model)
     again.load_state_dict(memory.state_dict())
     for other in (loaded, again):
         assert torch.equal(rows(other), rows(memory))
-        assert (other.tasks, other.nbytes, other.rank) == (memory.tasks, memory.nbytes, memory.rank)
+        assert (other.task_sizes, other.nbytes, other.rank) == (memory.task_sizes, memory.nbytes, memory.rank)
     assert (loaded.per_task, loaded.budget, loaded.chunk_size) == (4, memory.budget, 3)
     update = {n: torch.randn_like(p) for n, p in memory.model.named_parameters()}
     for n, u in memory.project(update).items():
@@ -43,17 +44,17 @@ def test_loaded_is_saved(tmp_path: Path, name: str, dtype: torch.dtype) -> None:
 
 def test_a_loaded_memory_goes_on(tmp_path: Path) -> None:
     memory = saved(tmp_path / "m.safetensors")
-    loaded = Memory.load(tmp_path / "m.safetensors", memory.model, per_task=6)
+    loaded = load(tmp_path / "m.safetensors", memory.model, per_task=6)
     _, x, y = make("mlp")
     loaded.remember((x, y))
-    assert loaded.tasks == (4, 4, 6)
+    assert loaded.task_sizes == (4, 4, 6)
     torch.testing.assert_close(loaded.store.gram(loaded.store.shapes), rows(loaded) @ rows(loaded).mT)
 
 
 def test_loading_replaces_what_a_protected_optimizer_is_held_to(tmp_path: Path) -> None:
     memory = saved(tmp_path / "m.safetensors")
     model, x, y = make("mlp")
-    other = Memory(model)
+    other = GradientMemory(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     protection = other.protect(optimizer)
     other.load_state_dict(memory.state_dict())
@@ -67,23 +68,23 @@ def test_loading_replaces_what_a_protected_optimizer_is_held_to(tmp_path: Path) 
 
 def test_whole_numbers_of_numpy_are_whole_numbers(tmp_path: Path) -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, np.int64(4), outputs="all", budget=np.int32(20), chunk_size=np.int64(3))
+    memory = GradientMemory(model, np.int64(4), outputs="all", budget=np.int32(20), chunk_size=np.int64(3))
     memory.remember((x, y), classes=[*np.arange(2), torch.tensor(3)])
     memory.protect(torch.optim.SGD(model.parameters(), lr=0.1), every=np.int64(2))
     memory.save(tmp_path / "m.safetensors")
-    loaded = Memory.load(tmp_path / "m.safetensors", model)
-    assert (loaded.per_task, loaded.budget.directions, loaded.chunk_size, len(loaded)) == (4, 20, 3, 12)
+    loaded = load(tmp_path / "m.safetensors", model)
+    assert (loaded.per_task, loaded.budget.count, loaded.chunk_size, len(loaded)) == (4, 20, 3, 12)
 
 
 def test_functions_must_be_given_again(tmp_path: Path) -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, outputs=lambda f, y: f[:, 0], logits=lambda m, x: m(x))
+    memory = GradientMemory(model, outputs=lambda f, y: f[:, 0], logits=lambda m, x: m(x))
     memory.remember((x, y))
     memory.save(tmp_path / "m.safetensors")
     for given, message in (({}, "give logits= again"), ({"logits": memory.logits}, "give outputs= again")):
         with pytest.raises(ValueError, match=message):
-            Memory.load(tmp_path / "m.safetensors", model, **given)
-    loaded = Memory.load(tmp_path / "m.safetensors", model, logits=memory.logits, outputs=memory.outputs)
+            load(tmp_path / "m.safetensors", model, **given)
+    loaded = load(tmp_path / "m.safetensors", model, logits=memory.logits, outputs=memory.outputs)
     assert torch.equal(rows(loaded), rows(memory))
 
 
@@ -168,10 +169,10 @@ DAMAGES = {
     "a budget of words": (document(lambda d: d["options"].update(budget="x")), "options .* malformed"),
     "params of numbers": (document(lambda d: d["options"].update(params=[3])), "options .* malformed"),
     "per_task of words": (document(lambda d: d["options"].update(per_task="x")), "per_task must be"),
-    "examples of half a row": (document(lambda d: d.update(each=[3, 1])), "do not make whole examples"),
-    "each of words": (document(lambda d: d.update(each=["x", 1])), "whole number of at least 1"),
-    "each of one task": (document(lambda d: d.update(each=[1])), "do not make whole examples"),
-    "when_full of numbers": (document(lambda d: d["options"].update(when_full=3)), "when_full must be"),
+    "examples of half a row": (document(lambda d: d.update(rows_per_example=[3, 1])), "do not make whole examples"),
+    "each of words": (document(lambda d: d.update(rows_per_example=["x", 1])), "whole number of at least 1"),
+    "each of one task": (document(lambda d: d.update(rows_per_example=[1])), "do not make whole examples"),
+    "shrink of numbers": (document(lambda d: d["options"].update(shrink=3)), "shrink must be True or False"),
     "T of zero": (document(lambda d: first(d).update(T=0)), "whole number of at least 1"),
 }
 
@@ -187,7 +188,7 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, damage: str) -> None:
     change(tensors, metadata)
     save_file(tensors, path, metadata)
     with pytest.raises(ValueError, match=message) as caught:
-        Memory.load(path, memory.model)
+        load(path, memory.model)
     assert str(path) in str(caught.value)
 
 
@@ -200,7 +201,7 @@ def test_a_file_that_was_altered_does_not_match_its_digest(tmp_path: Path) -> No
         altered[place] ^= 1
         path.write_bytes(altered)
         with pytest.raises(ValueError, match=r"m\.safetensors: its content does not match its digest"):
-            Memory.load(path, memory.model)
+            load(path, memory.model)
 
 
 @pytest.mark.parametrize("content", [b"", b"not safetensors at all", b"\x80\x04\x95pickle", None])
@@ -209,9 +210,9 @@ def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes | None) 
     memory = saved(path)
     path.write_bytes(path.read_bytes()[:-20] if content is None else content)
     with pytest.raises(ValueError, match=r"m\.safetensors: not a safetensors file, or a damaged one"):
-        Memory.load(path, memory.model)
+        load(path, memory.model)
     with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
-        Memory.load(tmp_path / "none.safetensors", memory.model)
+        load(tmp_path / "none.safetensors", memory.model)
 
 
 def test_folders_that_are_missing_or_no_files_are_named(tmp_path: Path) -> None:
@@ -220,8 +221,8 @@ def test_folders_that_are_missing_or_no_files_are_named(tmp_path: Path) -> None:
         memory.save(tmp_path / "missing" / "m.safetensors")
     with pytest.raises(IsADirectoryError, match="a folder; give the path of a file, such as"):
         memory.save(tmp_path)
-    with pytest.raises(IsADirectoryError, match=r"a folder; give the path of a file that Memory\.save wrote"):
-        Memory.load(tmp_path, memory.model)
+    with pytest.raises(IsADirectoryError, match=r"a folder; give the path of a file that a memory's save wrote"):
+        load(tmp_path, memory.model)
 
 
 def test_another_model_is_told_apart(tmp_path: Path) -> None:
@@ -231,8 +232,8 @@ def test_another_model_is_told_apart(tmp_path: Path) -> None:
         ValueError,
         match=r"not in the model: 4.weight, 4.bias; of another shape .*0.weight \(10, 12\) ≠ \(7, 12\)",
     ):
-        Memory.load(tmp_path / "m.safetensors", other)
-    target = Memory(other)
+        load(tmp_path / "m.safetensors", other)
+    target = GradientMemory(other)
     with pytest.raises(ValueError, match="another model"):
         target.load_state_dict(memory.state_dict())
     assert len(target) == 0
@@ -242,8 +243,8 @@ def test_another_model_is_told_apart(tmp_path: Path) -> None:
 def test_a_budget_holds_for_what_is_loaded(tmp_path: Path, budget: int | str, message: str) -> None:
     memory = saved(tmp_path / "m.safetensors")
     with pytest.raises(BudgetExceeded, match=rf"m\.safetensors: the memory would hold {message}"):
-        Memory.load(tmp_path / "m.safetensors", memory.model, budget=budget)
-    small = Memory(memory.model, budget=budget)
+        load(tmp_path / "m.safetensors", memory.model, budget=budget)
+    small = GradientMemory(memory.model, budget=budget)
     with pytest.raises(BudgetExceeded, match=message):
         small.load_state_dict(memory.state_dict())
     assert len(small) == 0
@@ -257,7 +258,7 @@ def test_a_header_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypa
         with monkeypatch.context() as low:
             low.setattr(tensor_files, limit, value)
             with pytest.raises(ValueError, match=rf"m\.safetensors: .*{said}"):
-                Memory.load(path, memory.model)
+                load(path, memory.model)
             with pytest.raises(ValueError, match=said):  # what cannot be read is not written
                 memory.save(path)
     assert path.read_bytes() == before

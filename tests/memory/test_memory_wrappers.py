@@ -12,7 +12,8 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from memory_models import make, rows, train
-from ogd.memory import Memory, state
+from ogd.memory import GradientMemory, load
+from ogd.memory import saving as state
 from reference import logit_gradients
 
 
@@ -45,7 +46,7 @@ WRAPPERS: dict[str, Callable[[nn.Sequential], nn.Module]] = {
 def test_names_of_wrappers_are_plain(wrapper: str, tmp_path: Path) -> None:
     plain, x, y = make("mlp", n=8)
     model = WRAPPERS[wrapper](copy.deepcopy(plain))
-    memory = Memory(model, params=["0.weight", "2", next(reversed(dict(model.named_parameters())))])
+    memory = GradientMemory(model, params=["0.weight", "2", next(reversed(dict(model.named_parameters())))])
     memory.remember((x[:4], y[:4]))
     names = {"0.weight", "2.weight", "2.bias", "4.bias"}
     assert set(memory.store.shapes) == names
@@ -55,18 +56,18 @@ def test_names_of_wrappers_are_plain(wrapper: str, tmp_path: Path) -> None:
         assert "module" not in file.metadata()[state.FORMAT].replace(state.FORMAT, "")
         assert "_orig_mod" not in file.metadata()[state.FORMAT]
     for other in (plain, model):
-        again = Memory.load(path, other)
+        again = load(path, other)
         assert set(again.store.shapes) == names
     raw = {name: torch.randn_like(p) for name, p in model.named_parameters()}
     projected = memory.project(raw)
-    expected = Memory.load(path, plain).project(dict(zip(dict(plain.named_parameters()), raw.values(), strict=True)))
+    expected = load(path, plain).project(dict(zip(dict(plain.named_parameters()), raw.values(), strict=True)))
     for ours, theirs in zip(projected.values(), expected.values(), strict=True):
         torch.testing.assert_close(ours, theirs)
     optimizer = optim.SGD(model.parameters(), lr=1e-3)
     memory.protect(optimizer)
-    before = {name: p.detach().clone() for name, p in memory.parameters.named().items()}
+    before = {name: p.detach().clone() for name, p in memory._parameters.named().items()}
     train(model, optimizer, x[4:], y[4:], 3)
-    moved = [memory.parameters.named()[name] - before[name] for name in before if name in names]
+    moved = [memory._parameters.named()[name] - before[name] for name in before if name in names]
     G = logit_gradients(plain, x[:4], y[:4], params=[p for n, p in plain.named_parameters() if n in names])
     assert (G @ torch.cat([m.detach().flatten() for m in moved])).abs().max() < 1e-12
 
@@ -84,7 +85,7 @@ def test_remembering_compiles_nothing() -> None:
     optimizer = optim.SGD(model.parameters(), lr=1e-3)
     train(model, optimizer, x, y, 1)
     count = len(compiled)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x[:4], y[:4]))
     assert len(compiled) == count > 0
     torch.testing.assert_close(rows(memory), logit_gradients(model, x[:4], y[:4]))
@@ -100,9 +101,9 @@ def test_a_module_of_that_name_is_no_wrapper() -> None:
             return self.module(x) + functional.relu(self.other(x))
 
     _, x, y = make("mlp")
-    memory = Memory(Net().double())
+    memory = GradientMemory(Net().double())
     memory.remember((x, y))
     assert set(memory.store.shapes) == {"module.weight", "module.bias", "other.weight", "other.bias"}
-    loaded = Memory(memory.model)
+    loaded = GradientMemory(memory.model)
     loaded.load_state_dict(memory.state_dict())
     assert torch.equal(rows(loaded), rows(memory))

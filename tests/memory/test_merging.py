@@ -8,12 +8,12 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ogd import Memory
+from ogd import ExampleMemory, Memory
 from ogd.lab import benchmarks
 from ogd.lab.methods import DER, ER
 from ogd.lab.methods.finished_task import FinishedTask
 from ogd.lab.models import StackedMLP
-from ogd.memory.inputs.merging import groups, in_proportion, k_means, means, merged
+from ogd.memory.examples.clustering import groups, in_proportion, k_means, means, merged
 
 
 def seeded(n: int = 0) -> Generator:
@@ -84,25 +84,23 @@ def test_shares_are_never_more_than_there_are() -> None:
     assert in_proportion([], 5) == []
 
 
-@pytest.mark.parametrize("keep", ["gradients", "examples"])
 @pytest.mark.parametrize("choose", ["uniform", "balanced", "uncertain"])
 @pytest.mark.parametrize("loader", [False, True])
-def test_a_memory_keeps_so_many_means(keep: str, choose: str, loader: bool) -> None:
+def test_a_memory_keeps_so_many_means(choose: str, loader: bool) -> None:
     x, y = blobs()
     data = DataLoader(TensorDataset(x, y), 16) if loader else (x, y)
-    memory = Memory(nn.Linear(2, 2), per_task=4, keep=keep)  # type: ignore[arg-type]
+    memory = ExampleMemory(nn.Linear(2, 2), per_task=4)
     memory.remember(data, choose=choose, merge=20, generator=seeded())  # type: ignore[arg-type]
-    assert memory.tasks == (4,)
-    if keep == "examples":
-        found = kept(memory)[0]
-        assert len(torch.cdist(found, x.view(4, 20, 2).mean(1)).argmin(1).unique()) == 4
-        assert float(torch.cdist(found, x.view(4, 20, 2).mean(1)).min(1).values.max()) < 0.02  # kept in float16
+    assert memory.task_sizes == (4,)
+    distances = torch.cdist(kept(memory)[0], x.view(4, 20, 2).mean(1))
+    assert len(distances.argmin(1).unique()) == 4
+    assert float(distances.min(1).values.max()) < 0.02  # kept in float16
 
 
 def test_outputs_are_those_of_the_means_as_they_are_kept() -> None:
     x, y = torch.rand(200, 6), torch.arange(200) % 3
     model = nn.Linear(6, 3)
-    memory = Memory(model, per_task=10, keep="examples")
+    memory = ExampleMemory(model, per_task=10)
     memory.remember((x, y), merge=5)
     stored, _, z = kept(memory)
     assert torch.equal(z, model(stored).detach())
@@ -114,7 +112,7 @@ def test_means_of_images_take_the_bytes_of_images() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
     sizes = []
     for merge in (1, 4):
-        memory = Memory(model, per_task=10, keep="examples")
+        memory = ExampleMemory(model, per_task=10)
         memory.remember((x, y), merge=merge)
         sizes.append(memory.nbytes)
     assert sizes[1] <= sizes[0]
@@ -145,9 +143,9 @@ def test_large_numbers_are_grouped_as_small_ones(offset: float) -> None:
 
 
 def test_small_whole_numbers_do_not_overflow() -> None:
-    memory = Memory(nn.Linear(3, 2), keep="examples")
+    memory = ExampleMemory(nn.Linear(3, 2))
     memory.remember((torch.randn(900, 3), torch.arange(900) % 2), per_task=6, merge=np.uint8(50))
-    assert memory.tasks == (6,)
+    assert memory.task_sizes == (6,)
     assert float(kept(memory)[0].norm(dim=1).max()) < 2  # means of fifty each, not of seven
 
 
@@ -156,9 +154,9 @@ def test_inputs_of_several_tensors_without_labels() -> None:
         def forward(self, pair: tuple[Tensor, Tensor]) -> Tensor:
             return super().forward(pair[0] + pair[1])
 
-    memory = Memory(Sum(3, 2), per_task=6, keep="examples")
+    memory = ExampleMemory(Sum(3, 2), per_task=6)
     memory.remember(((torch.randn(60, 3), torch.randn(60, 3)), None), merge=4)
-    assert memory.tasks == (6,)
+    assert memory.task_sizes == (6,)
 
 
 def test_targets_of_a_regression_are_averaged() -> None:
@@ -168,9 +166,9 @@ def test_targets_of_a_regression_are_averaged() -> None:
 
 
 def test_less_data_than_asked_for_is_all_kept() -> None:
-    memory = Memory(nn.Linear(3, 2), per_task=50, keep="examples")
+    memory = ExampleMemory(nn.Linear(3, 2), per_task=50)
     memory.remember((torch.randn(20, 3), torch.arange(20) % 2), merge=5)
-    assert memory.tasks == (20,)
+    assert memory.task_sizes == (20,)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +176,7 @@ def test_less_data_than_asked_for_is_all_kept() -> None:
     [
         (lambda m, x, y: m.remember((x, y), merge=0), "merge must be a whole number, 1 or more, not 0"),
         (lambda m, x, y: m.remember((x, y), merge=2.5), "merge must be a whole number"),
-        (lambda m, x, y: m.remember((x, y), merge=3, per_task=None), "merge=3 makes per_task examples"),
+        (lambda m, x, y: ExampleMemory(m.model, None).remember((x, y), merge=3), "merge=3 needs a number as per_task="),
         (lambda m, x, y: m.remember((x.long(), y), merge=3), "merge= keeps means of inputs, and some are int64"),
         (lambda m, x, y: m.remember((x, y[:, None].expand(-1, 2)), merge=3), "merge= needs one label"),
         (lambda m, x, y: m.remember((x, {"a": y, "b": y}), merge=3), "merge= needs one label .* a dict"),
@@ -186,7 +184,7 @@ def test_less_data_than_asked_for_is_all_kept() -> None:
 )
 def test_errors_say_what_would_be_right(call: Callable[..., None], words: str) -> None:
     x, y = torch.randn(40, 3), torch.arange(40) % 2
-    memory = Memory(nn.Linear(3, 2), per_task=5, keep="examples")
+    memory = ExampleMemory(nn.Linear(3, 2), per_task=5)
     with pytest.raises(ValueError, match=words):
         call(memory, x, y)
     assert len(memory) == 0
@@ -198,7 +196,7 @@ def test_batches_of_several_shapes_are_refused() -> None:
             return super().forward(x.mean(1))
 
     ragged = [(torch.randn(4, n, 3), torch.arange(4) % 2) for n in (5, 6)]
-    memory = Memory(Mean(3, 2), per_task=2, keep="examples")
+    memory = ExampleMemory(Mean(3, 2), per_task=2)
     with pytest.raises(ValueError, match="examples of one shape"):
         memory.remember(DataLoader(ragged, batch_size=None), merge=4)  # type: ignore[arg-type]
 
@@ -207,7 +205,7 @@ def test_the_same_seed_keeps_the_same_means() -> None:
     x, y, model = torch.randn(300, 4), torch.arange(300) % 3, nn.Linear(4, 3)
     found = []
     for _ in range(2):
-        memory = Memory(model, per_task=20, keep="examples")
+        memory = ExampleMemory(model, per_task=20)
         memory.remember((x, y), choose="uncertain", merge=5, generator=seeded(5))
         found.append(kept(memory)[0])
     assert torch.equal(*found)

@@ -10,9 +10,10 @@ import torch
 from torch import nn, optim
 
 from memory_models import MODELS, make, train
-from ogd.memory import Memory
+from ogd.memory import GradientMemory, Memory, load
+from ogd.memory.changes.other_weights import Fingerprint, sketch
+from ogd.memory.loading import KINDS
 from ogd.memory.projection.store import Store
-from ogd.memory.protection.watching import Fingerprint, sketch
 from reference import flat
 
 OTHER = "saved with other weights than this model has"
@@ -21,7 +22,7 @@ KEEPS = ["gradients", "examples"]
 
 def saved(path: Path, name: str = "mlp", keep: Any = "gradients", dtype: torch.dtype = torch.float64) -> Memory:
     model, x, y = make(name, dtype=dtype)
-    memory = Memory(model, keep=keep)
+    memory = KINDS[keep](model)
     memory.remember((x, y))
     memory.save(path / "m")
     return memory
@@ -33,11 +34,11 @@ def test_other_weights_are_noticed(name: str, keep: Any, tmp_path: Path) -> None
     memory = saved(tmp_path, name, keep)
     other = make(name, seed=5)[0]
     with pytest.warns(UserWarning, match=f"{OTHER}.*load the model's weights first") as caught:
-        Memory.load(tmp_path / "m", other)
+        load(tmp_path / "m", other)
     assert len(caught) == 1
     with pytest.warns(UserWarning, match=OTHER):
-        Memory(other, keep=keep).load_state_dict(memory.state_dict())
-    Memory.load(tmp_path / "m", memory.model)
+        KINDS[keep](other).load_state_dict(memory.state_dict())
+    load(tmp_path / "m", memory.model)
 
 
 @pytest.mark.parametrize("keep", KEEPS)
@@ -45,11 +46,11 @@ def test_weights_of_a_larger_model_are_noticed_before_any_training(keep: Any, tm
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(784, 100), nn.LayerNorm(100), nn.ReLU(), nn.Linear(100, 10))
 
-    memory = Memory(model(), 20, keep=keep)
+    memory = KINDS[keep](model(), 20)
     memory.remember((torch.rand(20, 784), torch.arange(20) % 10))
     memory.save(tmp_path / "m")
     with pytest.warns(UserWarning, match=OTHER):
-        Memory.load(tmp_path / "m", model())
+        load(tmp_path / "m", model())
 
 
 @pytest.mark.parametrize("keep", KEEPS)
@@ -60,10 +61,10 @@ def test_a_checkpoint_in_another_precision_has_the_same_weights(
 ) -> None:
     memory = saved(tmp_path, name, keep, torch.float32)
     rounded = copy.deepcopy(memory.model).to(dtype).float()
-    loaded = Memory.load(tmp_path / "m", rounded)
+    loaded = load(tmp_path / "m", rounded)
     loaded.protect(optim.SGD(rounded.parameters(), lr=0.1))
     if name == "mlp":  # other layers want inputs of the model's precision
-        Memory.load(tmp_path / "m", copy.deepcopy(memory.model).to(dtype)) if keep == "gradients" else None
+        load(tmp_path / "m", copy.deepcopy(memory.model).to(dtype)) if keep == "gradients" else None
 
 
 @pytest.mark.parametrize("keep", KEEPS)
@@ -77,9 +78,9 @@ def test_weights_that_were_trained_under_protection_are_right(
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
     with memory.protect(optimizer, every):
         train(memory.model, optimizer, x, y, 50)
-    loaded = Memory.load(tmp_path / "m", memory.model)  # a memory from before, with weights from after
+    loaded = load(tmp_path / "m", memory.model)  # a memory from before, with weights from after
     memory.save(tmp_path / "later")
-    Memory.load(tmp_path / "later", memory.model)
+    load(tmp_path / "later", memory.model)
     loaded.remember((x, y))
 
 
@@ -88,22 +89,22 @@ def test_weights_that_were_trained_without_protection_are_not(tmp_path: Path) ->
     _, x, y = make("mlp", n=20, seed=1)
     train(memory.model, optim.SGD(memory.model.parameters(), lr=0.1), x, y, 10)
     with pytest.warns(UserWarning, match=OTHER):
-        Memory.load(tmp_path / "m", memory.model)
+        load(tmp_path / "m", memory.model)
 
 
 def test_examples_are_rehearsed_at_whatever_weights_training_reached(tmp_path: Path) -> None:
     memory = saved(tmp_path, keep="examples")
     _, x, y = make("mlp", n=20, seed=1)
     train(memory.model, optim.SGD(memory.model.parameters(), lr=0.1), x, y, 20)
-    assert max(Memory.load(tmp_path / "m", memory.model).stats().drift) > 0.1
+    assert max(load(tmp_path / "m", memory.model).stats().drift) > 0.1
 
 
 @pytest.mark.parametrize("keep", KEEPS)
 def test_a_file_without_a_fingerprint_is_loaded_without_a_word(keep: Any, tmp_path: Path) -> None:
     state = saved(tmp_path, keep=keep).state_dict()
     other = make("mlp", seed=5)[0]
-    Memory(other, keep=keep).load_state_dict({name: value for name, value in state.items() if name != "weights"})
-    Memory(other, keep=keep).load_state_dict({**state, "weights": None})
+    KINDS[keep](other).load_state_dict({name: value for name, value in state.items() if name != "weights"})
+    KINDS[keep](other).load_state_dict({**state, "weights": None})
 
 
 SPOILED: dict[str, Any] = {
@@ -122,7 +123,7 @@ SPOILED: dict[str, Any] = {
 @pytest.mark.parametrize("kind", SPOILED)
 def test_a_spoiled_fingerprint_is_refused_and_changes_nothing(kind: str, tmp_path: Path) -> None:
     memory = saved(tmp_path)
-    fresh = Memory(memory.model)
+    fresh = GradientMemory(memory.model)
     with pytest.raises(ValueError, match="fingerprint of the weights is malformed"):
         fresh.load_state_dict({**memory.state_dict(), "weights": SPOILED[kind]})
     assert len(fresh) == 0
@@ -131,7 +132,7 @@ def test_a_spoiled_fingerprint_is_refused_and_changes_nothing(kind: str, tmp_pat
 @pytest.mark.parametrize("keep", KEEPS)
 def test_a_warning_that_is_an_error_changes_nothing(keep: Any, tmp_path: Path) -> None:
     state = saved(tmp_path, keep=keep).state_dict()
-    memory = Memory(make("mlp", seed=5)[0], keep=keep)
+    memory = KINDS[keep](make("mlp", seed=5)[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(UserWarning, match=OTHER):
@@ -144,7 +145,7 @@ def test_weights_that_are_not_finite_can_be_saved(keep: Any, tmp_path: Path) -> 
     memory = saved(tmp_path, keep=keep)
     with torch.no_grad():
         memory.model[0].weight[0, 0] = torch.nan  # type: ignore[index,union-attr]
-    memory._watch.warned = True
+    memory._warned_of_moves = True
     memory.save(tmp_path / "again")
 
 
@@ -152,7 +153,7 @@ def test_a_head_that_has_grown_tells_nothing(tmp_path: Path) -> None:
     memory = saved(tmp_path, keep="examples")
     assert isinstance(memory.model, nn.Sequential)
     memory.model[4] = nn.Linear(9, 7).double()
-    Memory.load(tmp_path / "m", memory.model)
+    load(tmp_path / "m", memory.model)
 
 
 def test_weights_that_moved_without_protection_before_they_were_saved_are_those_of_the_file(tmp_path: Path) -> None:
@@ -160,7 +161,7 @@ def test_weights_that_moved_without_protection_before_they_were_saved_are_those_
     train(memory.model, optim.SGD(memory.model.parameters(), lr=0.1), *make("mlp", n=20, seed=1)[1:], 10)
     with pytest.warns(UserWarning, match="moved without protection"):
         memory.save(tmp_path / "m")
-    Memory.load(tmp_path / "m", memory.model)
+    load(tmp_path / "m", memory.model)
 
 
 def test_a_sketch_is_linear_and_tells_how_far_weights_moved() -> None:
@@ -178,7 +179,7 @@ def test_a_sketch_is_linear_and_tells_how_far_weights_moved() -> None:
 def test_a_sketch_does_not_depend_on_how_it_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = {"a": torch.randn(50, 13)}
     whole = sketch(weights)
-    monkeypatch.setattr("ogd.memory.protection.watching.PART", 128)
+    monkeypatch.setattr("ogd.memory.changes.other_weights.PART", 128)
     torch.testing.assert_close(sketch(weights), whole)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from memory_models import make
-from ogd.memory import Memory, Piece, output_gradients, stacked
+from ogd.memory import GradientMemory, Piece, output_gradients, stacked
 from reference import logit_gradients
 
 
@@ -17,7 +17,7 @@ def test_output_gradients_are_what_a_memory_reads(
     name: str, outputs: str, classes: list[int] | None, chunk_size: int | None
 ) -> None:
     model, x, y = make(name)
-    memory = Memory(model, outputs=outputs, chunk_size=chunk_size)
+    memory = GradientMemory(model, outputs=outputs, chunk_size=chunk_size)
     memory.remember((x, y), classes=classes)
     pieces, n = output_gradients(model, x, y, outputs=outputs, classes=classes, chunk_size=chunk_size)
     assert n == len(memory)

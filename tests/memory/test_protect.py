@@ -11,7 +11,7 @@ from ogd.lab.benchmarks import rotate
 from ogd.lab.benchmarks.task import labels, pixels
 from ogd.lab.data import Dataset
 from ogd.lab.models import mlp
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
 from reference import algorithm_1, flat, logit_gradients, project_dense, trainable
 
 OPTIMIZERS = {
@@ -81,7 +81,7 @@ def test_the_paper_network_at_its_real_size(
     model = mlp().to(dtype)  # 784-100-100-10
     G = logit_gradients(copy.deepcopy(model).double(), x[:4].double(), y[:4], outputs=outputs)
     free, before = copy.deepcopy(model), flat(trainable(model))
-    memory = Memory(model, outputs=outputs)
+    memory = GradientMemory(model, outputs=outputs)
     memory.remember((x[:4], y[:4]))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer, every)
@@ -98,7 +98,7 @@ def test_the_paper_network_at_its_real_size(
 
 def test_bfloat16_weights_are_projected_in_float32() -> None:
     model, x, y = make("mlp", dtype=torch.bfloat16)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     G = torch.cat([torch.cat([b.rows(0, b.n) for b in p.block.split()], 1) for p in memory.store.pieces], 1)
     update = {n: torch.randn_like(p) for n, p in model.named_parameters()}
@@ -116,7 +116,7 @@ def test_rounding_the_weights_limits_the_guarantee(seed: int, dtype: torch.dtype
     cosines = []
     for protect in (True, False):
         model, x, y = make("mlp", seed=seed, dtype=dtype)
-        memory = Memory(model)
+        memory = GradientMemory(model)
         memory.remember((x, y))
         G, before = rows(memory), flat(trainable(model))
         optimizer = optim.SGD(model.parameters(), lr=0.1)
@@ -138,7 +138,7 @@ def test_sgd_is_algorithm_1_of_the_paper(momentum: float, steps: int, n: int) ->
     batches = [(torch.rand(10, 784).double(), torch.randint(10, (10,))) for _ in range(steps)]
     stored = torch.rand(n, 784).double(), torch.randint(10, (n,))
     algorithm_1(naive, [([], stored), (batches, stored)], lr=0.01, momentum=momentum)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember(stored)
     optimizer = optim.SGD(model.parameters(), lr=0.01, momentum=momentum)
     memory.protect(optimizer)
@@ -153,7 +153,7 @@ def test_logits_of_remembered_examples_stay() -> None:
     for protect in (True, False):
         model, x, y = make("mlp", n=20, dtype=torch.float32)
         _, x2, y2 = make("mlp", n=20, seed=1, dtype=torch.float32)
-        memory = Memory(model, outputs="all")
+        memory = GradientMemory(model, outputs="all")
         memory.remember((x, y))
         optimizer = optim.SGD(model.parameters(), lr=1e-4)
         if protect:
@@ -177,7 +177,7 @@ def test_true_logits_of_remembered_digits_stay(mnist: Dataset) -> None:
     changes = []
     for protect in (True, False):
         model = copy.deepcopy(first)
-        memory = Memory(model)
+        memory = GradientMemory(model)
         memory.remember((x[old], y[old]))
         optimizer = optim.SGD(model.parameters(), lr=1e-4)
         if protect:

@@ -10,7 +10,7 @@ from torch import optim
 from torch.nn import functional
 
 from memory_models import moved, remembered, rows, train
-from ogd.memory import Memory
+from ogd.memory import ExampleMemory, GradientMemory, Memory
 from reference import flat, logit_gradients, trainable
 
 
@@ -48,16 +48,16 @@ def test_a_model_that_is_converted_midway_stays_protected(every: int, dtypes: tu
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_window_of_kept_examples_is_projected_as_it_began_when_the_model_is_converted(frozen: bool) -> None:
+def test_a_window_is_projected_as_it_began_when_the_model_is_converted(frozen: bool) -> None:
     ends = []
     for dtype in (torch.float32, torch.float64):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
         x, y = torch.randn(6, 4), torch.arange(6) % 3
-        memory = Memory(model, keep="examples")
+        memory = GradientMemory(model)
         memory.remember((x, y))
         optimizer = optim.SGD(model.parameters(), lr=0.3)
-        memory.protect(optimizer, every=100, by="projection", refresh=1000)
+        memory.protect(optimizer, every=100)
         train(model, optimizer, x.flip(1), y, 20)
         model.to(dtype)
         model[0].requires_grad_(not frozen)
@@ -138,12 +138,12 @@ def test_such_a_step_rehearses_once(steps: int) -> None:
         torch.manual_seed(0)
         model = torch.nn.Linear(4, 3)
         x, y = torch.randn(6, 4), torch.arange(6) % 3
-        memory = Memory(model, keep="examples")
+        memory = ExampleMemory(model)
         memory.remember((x, y))
         optimizer = kind(model.parameters(), lr=0.1)
         memory.protect(optimizer, every=2)
         train(model, optimizer, x, y, steps)
-        drawn.append((memory.draws, memory.since))  # type: ignore[attr-defined]
+        drawn.append((memory.draws, memory._since))  # type: ignore[attr-defined]
     assert drawn[0] == drawn[1] == (steps // 2, [steps % 2])
 
 
@@ -212,12 +212,12 @@ def test_a_protection_says_what_it_holds() -> None:
     model = torch.nn.Linear(3, 2)
     data = (torch.randn(6, 3), torch.randint(2, (6,)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    memory = Memory(model, per_task=4)
+    memory = GradientMemory(model, per_task=4)
     memory.remember(data)
     protection = memory.protect(optimizer, every=5)
-    assert repr(protection) == "Protection(SGD, every=5, 0 steps pending)"
+    assert repr(protection) == "Projection(SGD, every=5, 0 steps pending)"
     protection.unprotect()
-    assert repr(protection) == "Protection(ended, every=5, 0 steps pending)"
-    memory = Memory(model, per_task=4, keep="examples")
+    assert repr(protection) == "Projection(ended, every=5, 0 steps pending)"
+    memory = ExampleMemory(model, per_task=4)
     memory.remember(data)
-    assert repr(memory.protect(optimizer, every=5, batch=3)) == "Rehearsal(SGD, every=5, batch=3)"
+    assert repr(memory.protect(optimizer, every=5, batch_size=3)) == "Rehearsal(SGD, every=5, batch_size=3)"

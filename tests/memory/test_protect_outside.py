@@ -9,14 +9,14 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from memory_models import make, moved, remembered, train
-from ogd.memory import Memory
-from ogd.memory.protection.watching import leaked
+from ogd.memory import GradientMemory, load
+from ogd.memory.changes.other_weights import leaked
 from reference import flat, trainable
 
 
 def test_an_empty_memory_is_true() -> None:
     model, _, _ = make("mlp")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     assert len(memory) == 0
     assert memory
 
@@ -48,7 +48,7 @@ def test_an_unprotected_optimizer_is_noticed_once(kind: str, moment: str, tmp_pa
 @pytest.mark.parametrize("every", [1, 7])
 def test_protected_training_is_not_suspected(every: int, dtype: torch.dtype, tmp_path) -> None:
     model, x, y = make("mlp", dtype=dtype)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     for task in range(3):
         optimizer = optim.SGD(model.parameters(), lr=0.1)
         memory.protect(optimizer, every)
@@ -58,7 +58,7 @@ def test_protected_training_is_not_suspected(every: int, dtype: torch.dtype, tmp
         memory.save(tmp_path / "memory.safetensors")
         model.load_state_dict({name: w.clone() for name, w in model.state_dict().items()})  # the same values
         memory.unprotect()
-    again = Memory.load(tmp_path / "memory.safetensors", model)
+    again = load(tmp_path / "memory.safetensors", model)
     again.remember((x, y))
 
 
@@ -133,7 +133,7 @@ def test_one_optimizer_that_steps_in_the_backward_pass_has_whole_steps_in_its_wi
 def test_a_step_that_raises_before_anything_is_remembered_leaves_nothing_pending(every) -> None:
     remembering, G, x, y = remembered("mlp")
     model = remembering.model
-    memory = Memory(model, per_task=None)
+    memory = GradientMemory(model, per_task=None)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     protection = memory.protect(optimizer, every)
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from memory_models import make, rows, train
-from ogd.memory import Memory
+from ogd.memory import ExampleMemory, GradientMemory, Memory
 
 
 class Scaled(nn.Module):
@@ -138,11 +138,11 @@ def buffers(model: nn.Module) -> dict[str, Tensor]:
     return {name: b.clone() for name, b in model.named_buffers()}
 
 
-def remembered(layer: nn.Module, **options: str) -> tuple[Memory, nn.Module, Tensor]:
+def remembered(layer: nn.Module, keep: str = "gradients", **options: bool) -> tuple[Memory, nn.Module, Tensor]:
     model = net(layer)
     x, y = data(0)
     train(model, optim.SGD(model.parameters(), lr=0.05), x, y, 20)
-    memory = Memory(model, outputs="all", **options)
+    memory = ExampleMemory(model) if keep == "examples" else GradientMemory(model, outputs="all", **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an observer says that it is held while it is being remembered
         memory.remember((x[:4], y[:4]))
@@ -180,7 +180,7 @@ def test_training_computes_what_evaluation_will(kind: str) -> None:
     x, _ = data(1, shift=2.0)
     for _ in range(2):  # in the first pass, where this is found out, and later
         torch.testing.assert_close(model.train()(x), model.eval()(x), rtol=0, atol=0)
-    assert len(memory.statistics.names) == 1 + (kind in ("outer", "counter"))
+    assert len(memory._statistics.names) == 1 + (kind in ("outer", "counter"))
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -188,7 +188,7 @@ def test_training_computes_what_evaluation_will(kind: str) -> None:
 @pytest.mark.parametrize("kind", LAYERS)
 def test_what_is_dropped_is_said_once(kind: str) -> None:
     memory, model, _ = remembered(LAYERS[kind]())
-    memory.statistics._said = False
+    memory._statistics._warned = False
     x, y = data(1, shift=2.0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -198,25 +198,23 @@ def test_what_is_dropped_is_said_once(kind: str) -> None:
 
 
 def test_they_may_move_and_that_is_said_once() -> None:
-    memory, model, _ = remembered(nn.BatchNorm1d(6), statistics="move")
+    memory, model, _ = remembered(nn.BatchNorm1d(6), freeze_buffers=False)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
     before = buffers(model)
     x, y = data(1, shift=2.0)
-    with pytest.warns(UserWarning, match="statistics='keep' keeps them") as caught:
+    with pytest.warns(UserWarning, match="freeze_buffers=True keeps them") as caught:
         train(model, optimizer, x, y, 5)
     assert len(caught) == 1
     assert not torch.equal(model[1].running_mean, before["1.running_mean"])
     assert model[1].num_batches_tracked == before["1.num_batches_tracked"] + 5
-    with pytest.raises(ValueError, match='statistics must be "keep" or "move"'):
-        Memory(model, statistics="freeze")
 
 
 def test_a_layer_that_took_no_part_in_a_remembered_output_gathers_its_own() -> None:
     torch.manual_seed(0)
     model = nn.ModuleDict({"a": nn.BatchNorm1d(5), "head": nn.Linear(5, 3)}).double()
     x, y = data(0)
-    memory = Memory(model, logits=lambda m, x: m["head"](m["a"](x)))
+    memory = GradientMemory(model, logits=lambda m, x: m["head"](m["a"](x)))
     memory.remember((x, y))
     model["b"] = nn.BatchNorm1d(5).double()
     model["a"](x)
@@ -231,13 +229,13 @@ def test_a_layer_that_took_no_part_in_a_remembered_output_gathers_its_own() -> N
 @pytest.mark.parametrize("name", ["resnet", "lenet"])
 def test_a_held_model_is_remembered_as_any_other(name: str) -> None:
     model, x, y = make(name)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     optimizer = optim.SGD(model.parameters(), lr=0.01)
     memory.protect(optimizer)
     train(model, optimizer, x, y, 2)
     memory.remember((x, y))
-    alone = Memory(copy.deepcopy(model))
+    alone = GradientMemory(copy.deepcopy(model))
     alone.remember((x, y))
     torch.testing.assert_close(rows(memory)[len(y) :], rows(alone))
 
@@ -247,7 +245,7 @@ def test_a_table_that_stays_is_no_reason_to_leave_training_mode() -> None:
     x, _ = data(1)
     for _ in range(3):
         assert not torch.equal(model(x), model(x))  # dropout
-    assert memory.statistics.names == {"1"}
+    assert memory._statistics.names == {"1"}
 
 
 class Late(nn.Module):
@@ -276,7 +274,7 @@ class Late(nn.Module):
 @pytest.mark.parametrize("change", ["in place", "replaced", "resized"])
 def test_buffers_that_move_only_later_are_put_back(change: str, first: int, training: bool) -> None:
     model, (x, y) = net(Late(change, first=100)), data(0)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x[:4], y[:4]))
     model.train(training)
     buffer, model[1].left = model[1].scale, first
@@ -288,14 +286,14 @@ def test_buffers_that_move_only_later_are_put_back(change: str, first: int, trai
     for _ in range(3):
         model(x)
         assert torch.equal(buffer, torch.full((6,), 5.0, dtype=torch.float64))
-    assert memory.statistics.names == {"1"}
+    assert memory._statistics.names == {"1"}
 
 
 def test_a_small_residual_network_drifts_only_to_second_order() -> None:
     drift = {}
-    for way in ("keep", "move"):
+    for frozen in (True, False):
         model, x, y = make("resnet", n=8)
-        memory = Memory(model, outputs="all", statistics=way)
+        memory = GradientMemory(model, outputs="all", freeze_buffers=frozen)
         memory.remember((x, y))
         optimizer = optim.SGD(model.parameters(), lr=1e-3)
         memory.protect(optimizer)
@@ -305,8 +303,8 @@ def test_a_small_residual_network_drifts_only_to_second_order() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             train(model, optimizer, x2 + 1, y2, 30)
-        drift[way] = (model.eval()(x) - before).norm().item()
-    assert drift["keep"] < drift["move"] / 50
+        drift[frozen] = (model.eval()(x) - before).norm().item()
+    assert drift[True] < drift[False] / 50
 
 
 @pytest.mark.parametrize("kind", ["batch norm", "instance norm"])

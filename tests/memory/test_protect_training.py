@@ -11,7 +11,7 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from memory_models import make, moved, remembered, train
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
 from ogd.memory.projection import store
 from ogd.memory.projection.store import extended_gram
 from reference import flat, logit_gradients, trainable
@@ -124,7 +124,7 @@ def test_a_head_added_later_is_free_and_then_protected(monkeypatch: pytest.Monke
     torch.manual_seed(0)
     model = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 3)}).double()
     x, y = torch.randn(6, 12).double(), torch.randint(3, (6,))
-    memory = Memory(model, logits=lambda m, x: m["a"](m["body"](x).tanh()))
+    memory = GradientMemory(model, logits=lambda m, x: m["a"](m["body"](x).tanh()))
     memory.remember((x, y))
     model["b"] = nn.Linear(9, 3).double()
     optimizer = optim.SGD(model.parameters(), lr=0.1)
@@ -144,7 +144,7 @@ def test_a_head_added_later_is_free_and_then_protected(monkeypatch: pytest.Monke
             logit_gradients(model, x, y, logits=second, params=trainable(model)),
         ]
     )
-    assert memory.tasks == (6, 6)
+    assert memory.task_sizes == (6, 6)
     computed = []
     monkeypatch.setattr(store, "extended_gram", lambda K, p, n: computed.append(n - len(K)) or extended_gram(K, p, n))
     before = flat(trainable(model))
@@ -160,7 +160,7 @@ def test_a_head_added_later_is_free_and_then_protected(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("stage", ["empty", "remembered", "pending"])
 def test_optimizers_pickle_and_models_copy_while_protected(stage: str) -> None:
     model, x, y = make("mlp")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     optimizer = optim.Adam(model.parameters(), lr=0.01)
     memory.protect(optimizer, every=5)
     if stage != "empty":
@@ -220,7 +220,7 @@ def test_refusals() -> None:
     other = make("mlp")[0]
     refused = [
         (lambda: memory.protect(optimizer), ValueError, "protected already"),
-        (lambda: Memory(memory.model).protect(optimizer), ValueError, "protected already"),
+        (lambda: GradientMemory(memory.model).protect(optimizer), ValueError, "protected already"),
         (
             lambda: memory.protect(optim.LBFGS(memory.model.parameters())),
             ValueError,
@@ -229,7 +229,7 @@ def test_refusals() -> None:
         (lambda: memory.protect(optim.SGD(other.parameters())), ValueError, "no protected parameter"),
         (lambda: memory.protect(memory.model), TypeError, "optimizer must be a torch.optim.Optimizer"),
         (lambda: memory.protect(optim.SGD(memory.model.parameters()), every=0), ValueError, "every must be"),
-        (lambda: memory.project({"7.weight": torch.zeros(3)}), ValueError, "no parameter is named so"),
+        (lambda: memory.project({"7.weight": torch.zeros(3)}), ValueError, "the model has no such parameter"),
         (lambda: memory.project({"0.weight": torch.zeros(3)}), ValueError, r"the parameter \(10, 12\)"),
     ]
     for call, kind, message in refused:

@@ -12,8 +12,9 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from memory_models import make, moved, remembered, train
-from ogd.memory import Memory
-from ogd.memory.protection.protectable import inner_optimizers
+from ogd.memory import ExampleMemory, GradientMemory, Memory
+from ogd.memory.loading import KINDS
+from ogd.memory.optimizers.protectable import inner_optimizers
 from reference import flat, trainable
 
 
@@ -123,7 +124,7 @@ def test_the_steps_of_an_inner_optimizer_are_projected(loop: str, restore: str, 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_step_inside_another_rehearses_once(loop: str, every: int) -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.remember((x, y))
     optimizer = Sharpness(model.parameters(), lr=0.05)
     memory.protect(optimizer, every)
@@ -142,7 +143,7 @@ def test_an_inner_optimizer_is_protected_with_the_outer_one() -> None:
         with pytest.raises(ValueError, match="protected already"):
             memory.protect(again)
         memory.unprotect(again)
-    with pytest.raises(ValueError, match="given twice"):
+    with pytest.raises(ValueError, match="a duplicate"):
         memory.protect([optimizer, inner])
     with pytest.raises(ValueError, match="LBFGS cannot be protected"):
         memory.protect(Sharpness(memory.model.parameters(), optim.LBFGS, lr=0.05))
@@ -183,7 +184,7 @@ def test_schedule_free_optimizers_are_warned_of() -> None:
     train(memory.model, optimizer, x, y, 2)
     optimizer.eval()
     assert memory.stats().drift[0] > 1e-3  # said once
-    examples = Memory(memory.model, keep="examples")
+    examples = ExampleMemory(memory.model)
     examples.protect(Averaging(memory.model.parameters(), lr=0.1))
 
 
@@ -202,7 +203,7 @@ MOMENTS: dict[str, Callable[[Memory, Path], Any]] = {
 @pytest.mark.parametrize("every", [1, 5])
 def test_steps_that_no_hook_has_seen_are_noticed_once(every: int, keep: Any, moment: str, tmp_path: Path) -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, keep=keep)
+    memory = KINDS[keep](model)
     memory.remember((x, y))
     optimizer = Hidden(model.parameters(), lr=0.1)
     memory.protect(optimizer, every)
@@ -269,7 +270,7 @@ def still(memory: Memory, optimizer: optim.Optimizer) -> None:
 @pytest.mark.parametrize("between", [clip, swap, reload, skipped, frozen, still])
 def test_what_is_usual_in_training_is_not_suspected(between: Any, every: int, keep: Any, tmp_path: Path) -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, keep=keep)
+    memory = KINDS[keep](model)
     memory.remember((x, y))
     optimizer = optim.SGD(model.parameters(), lr=0.05)
     memory.protect(optimizer, every)
@@ -291,7 +292,7 @@ def test_what_is_usual_in_training_is_not_suspected(between: Any, every: int, ke
 def test_steps_as_small_as_their_rounding_are_not_suspected(dtype: torch.dtype, lr: float) -> None:
     for seed in range(5):
         model, x, y = make("mlp", seed=seed, dtype=dtype)
-        memory = Memory(model)
+        memory = GradientMemory(model)
         optimizer = optim.SGD(model.parameters(), lr=lr)
         memory.protect(optimizer)
         for _ in range(4):
@@ -301,7 +302,7 @@ def test_steps_as_small_as_their_rounding_are_not_suspected(dtype: torch.dtype, 
 
 def test_outputs_of_earlier_tasks_may_have_moved() -> None:
     model, x, y = make("mlp", n=12)
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
     memory.remember((x[:6], y[:6]))
@@ -315,7 +316,7 @@ def test_outputs_of_earlier_tasks_may_have_moved() -> None:
 
 def test_a_gradient_that_protects_nothing_is_not_looked_at() -> None:
     model = nn.Linear(2, 2, bias=False).double()
-    memory = Memory(model)
+    memory = GradientMemory(model)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
     memory.remember((torch.tensor([[1.0, 0], [0, 1e-14]]).double(), torch.zeros(2).long()))

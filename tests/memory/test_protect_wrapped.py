@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from memory_models import moved, remembered, train
 from ogd.memory import Memory
-from ogd.memory.protection.protectable import unwrapped
+from ogd.memory.optimizers.protectable import unwrapped
 from reference import flat, project_dense, trainable
 
 
@@ -195,7 +195,7 @@ def test_refusals() -> None:
         (loop, TypeError, "not SimpleNamespace"),
         ("sgd", TypeError, "not str"),
         ([], ValueError, "empty list"),
-        ([optimizer, Wrapper(optimizer)], ValueError, "given twice"),
+        ([optimizer, Wrapper(optimizer)], ValueError, "a duplicate"),
         ([optimizer, optim.LBFGS(memory.model.parameters())], ValueError, "LBFGS cannot be protected"),
     ]
     for given, kind, message in refused:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ogd.memory import Memory
-from ogd.memory.projection.pseudo_inverse import coefficients, cutoff, extend, rank, triangular_whitener, whitener
+from ogd.memory import GradientMemory
+from ogd.memory.projection.gram_matrix import extend
+from ogd.memory.projection.pseudo_inverse import coefficients, cutoff, rank, triangular_whitener, whitener
 from reference import gram_schmidt, project_dense, project_out
 
 N = 6
@@ -98,7 +99,7 @@ def test_gradients_that_are_nearly_the_same_stay_protected(apart: float, dtype: 
     model, x = nn.Linear(20, 3).to(dtype), torch.randn(8, 20, dtype=torch.float64)
     near = x + apart * torch.randn(8, 20, dtype=torch.float64)
     u = {name: torch.randn_like(p) for name, p in model.named_parameters()}
-    memory = Memory(model, outputs="all")
+    memory = GradientMemory(model, outputs="all")
     for part in (x, near) if later else (torch.cat([x, near]),):
         memory.remember((part.to(dtype), None))
         left = memory.project(u)  # K and its W of the first task are there when the second comes

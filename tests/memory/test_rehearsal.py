@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from memory_models import LeNet, Transformer, mlp
 from ogd import seeds
-from ogd.memory import ExampleMemory, Memory
-from ogd.memory.protection.way import ALPHA
+from ogd.memory import ExampleMemory
+from ogd.memory.example_memory import ALPHA
 
 Task = tuple[Any, Any, dict[str, Any]]  # x, y and the options of remember
 BATCH, EVERY = 7, 3
@@ -170,12 +170,12 @@ def test_the_added_gradient_is_that_of_a_slow_loop(name: str) -> None:
     model.double().eval()
     examples = one_by_one(model, tasks)
     model.train()
-    memory = Memory(model, per_task=None, keep="examples")
+    memory = ExampleMemory(model, per_task=None)
     assert isinstance(memory, ExampleMemory)
     for x, y, own in tasks:
         memory.remember(DataLoader([(x, y)], batch_size=None, collate_fn=lambda batch: batch), **own)
     optimizer = optim.SGD(model.parameters(), lr=0)
-    rehearsal = memory.protect(optimizer, every=EVERY, batch=BATCH, **options)
+    rehearsal = memory.protect(optimizer, every=EVERY, batch_size=BATCH, **options)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p), alpha=0.3)
@@ -208,7 +208,7 @@ def test_labels_that_repeat_the_tokens_are_the_next_ones() -> None:
     losses = []
     for y in (tokens.where(tokens != 3, -100), torch.cat([tokens[:, 1:], torch.full((6, 1), -100)], 1)):
         torch.manual_seed(0)
-        memory = Memory(Words(True), keep="examples")
+        memory = ExampleMemory(Words(True))
         assert isinstance(memory, ExampleMemory)
         memory.remember({"input_ids": tokens, "labels": y.where(y != 3, -100)})
         losses.append(memory.remembered_loss(6))
@@ -219,7 +219,7 @@ def test_labels_that_repeat_the_tokens_are_the_next_ones() -> None:
 def test_a_head_may_grow(classes: list[int] | None) -> None:
     torch.manual_seed(0)
     model, x, y = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double(), normal(5, 4), classes_of(5)
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     assert isinstance(memory, ExampleMemory)
     memory.remember((x, y), classes=classes)
     z = model(x).detach()
@@ -248,7 +248,7 @@ def classes_of(n: int) -> Tensor:
 def test_only_the_wanted_parameters_rehearse() -> None:
     torch.manual_seed(0)
     model = mlp().double()
-    memory = Memory(model, keep="examples", params=["0"])
+    memory = ExampleMemory(model, params=["0"])
     memory.remember((normal(5, 12), classes(5, 0, 4)))
     optimizer = optim.SGD(model.parameters(), lr=0)
     memory.protect(optimizer, every=1)

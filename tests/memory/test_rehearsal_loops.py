@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.utils import clip_grad_norm_
 
 from memory_models import ResNet, make, mlp, train
-from ogd.memory import ExampleMemory, Memory, Rehearsal
+from ogd.memory import ExampleMemory, Rehearsal
 from reference import flat, trainable
 
 OPTIMIZERS = {
@@ -27,7 +27,7 @@ OPTIMIZERS = {
 def started(name: str = "mlp", **options: Any) -> tuple[ExampleMemory, Tensor, Tensor]:
     """A memory of one task, and another task's x and y."""
     model, x, y = make(name, n=12)
-    memory = Memory(model, keep="examples", **options)
+    memory = ExampleMemory(model, **options)
     assert isinstance(memory, ExampleMemory)
     memory.remember((x, y))
     _, x, y = make(name, n=8, seed=1)
@@ -112,10 +112,10 @@ def test_every_loop_and_optimizer_is_as_by_hand(loop: str, kind: str) -> None:
     memory, x, y = started()
     hand = copy.deepcopy(memory)
     optimizer, other = (OPTIMIZERS[kind](m.model.parameters()) for m in (memory, hand))
-    memory.protect(optimizer, every=2, batch=5, alpha=0.5)
+    memory.protect(optimizer, every=2, batch_size=5, alpha=0.5)
     for step in range(1, 7):
         LOOPS[loop](optimizer, memory.model, x, y, nothing)
-        extra = (lambda: by_hand(hand, 2, batch=5, alpha=0.5)) if step % 2 == 0 else lambda: None
+        extra = (lambda: by_hand(hand, 2, batch_size=5, alpha=0.5)) if step % 2 == 0 else lambda: None
         LOOPS[loop](other, hand.model, x, y, extra)
     torch.testing.assert_close(flat(trainable(memory.model)), flat(trainable(hand.model)), rtol=1e-9, atol=1e-9)
     assert memory.draws == hand.draws == 3
@@ -179,7 +179,7 @@ def test_sparse_gradients_stay_sparse(sparse_optimizer: bool) -> None:
     twin[0].sparse = False
     x, y = torch.randint(20, (6, 3)), torch.randint(3, (6,))
     for m in (model, twin):
-        memory = Memory(m, keep="examples")
+        memory = ExampleMemory(m)
         memory.remember((x, y))
         if sparse_optimizer and m is model:
             both = [optim.SparseAdam(m[0].parameters(), lr=0.1), optim.SGD(m[2].parameters(), lr=0.1)]
@@ -196,12 +196,12 @@ def test_sparse_gradients_stay_sparse(sparse_optimizer: bool) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("statistics", ["keep", "move"])
+@pytest.mark.parametrize("frozen", [True, False])
 @pytest.mark.filterwarnings("ignore:the buffers of")
-def test_modes_buffers_and_the_random_state_are_left_alone(training: bool, statistics: str) -> None:
+def test_modes_buffers_and_the_random_state_are_left_alone(training: bool, frozen: bool) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(ResNet(), nn.Dropout(0.5), Noisy()).double()
-    memory = Memory(model, keep="examples", statistics=statistics)
+    memory = ExampleMemory(model, freeze_buffers=frozen)
     memory.remember((torch.randn(6, 2, 5, 5).double(), torch.randint(4, (6,))))
     optimizer = optim.SGD(model.parameters(), lr=0.0)
     memory.protect(optimizer, every=1)
@@ -238,7 +238,7 @@ def test_two_losses_of_a_model_that_changes_its_input_in_place() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x.sub_(0.5))
 
-    memory = Memory(InPlace(4, 3), keep="examples")
+    memory = ExampleMemory(InPlace(4, 3))
     memory.remember((torch.randn(20, 4), torch.randint(3, (20,))))
     losses = [memory.remembered_loss(4) for _ in range(2)]
     torch.stack([loss for loss in losses if loss is not None]).sum().backward()
@@ -246,10 +246,10 @@ def test_two_losses_of_a_model_that_changes_its_input_in_place() -> None:
 
 def test_float16_weights_get_the_gradient_of_a_mean() -> None:
     model = nn.Linear(4, 3).half()
-    memory = Memory(model, per_task=600, keep="examples")
+    memory = ExampleMemory(model, per_task=600)
     memory.remember((100 * torch.randn(600, 4), torch.randint(3, (600,))))
     optimizer = optim.SGD(model.parameters(), lr=0.0)
-    memory.protect(optimizer, every=1, batch=512)
+    memory.protect(optimizer, every=1, batch_size=512)
     with torch.no_grad():
         model.weight.mul_(1.3)
     optimizer.step()
@@ -269,7 +269,7 @@ def test_a_step_inside_a_backward_pass_is_refused() -> None:
 
 def test_a_compiled_model_and_one_cast_later() -> None:
     memory, x, y = started()
-    compiled = Memory(torch.compile(memory.model, backend="eager"), keep="examples")
+    compiled = ExampleMemory(torch.compile(memory.model, backend="eager"))
     assert isinstance(compiled, ExampleMemory)
     compiled.load_state_dict(memory.state_dict())
     one, other = memory.remembered_loss(5), compiled.remembered_loss(5)
@@ -294,7 +294,7 @@ def test_rehearsal_remembers_where_training_forgets() -> None:
     for protect in (True, False):
         torch.manual_seed(0)
         model = mlp()
-        memory = Memory(model, keep="examples")
+        memory = ExampleMemory(model)
         optimizer = optim.Adam(model.parameters(), lr=0.01)
         if protect:
             memory.protect(optimizer)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from memory_models import make
-from ogd.memory import ExampleMemory, Memory
+from ogd.memory import ExampleMemory
 from reference import flat, trainable
 from two_ranks import on_ranks, results
 
@@ -28,7 +28,7 @@ def trained(give: str, options: Case, wrapped: bool = True) -> tuple[Tensor, tup
         r, N = dist.get_rank(), dist.get_world_size()
         torch.manual_seed(r)  # as people do
         call = DistributedDataParallel(model) if wrapped else model
-    memory = Memory(call, None, keep="examples")
+    memory = ExampleMemory(call, None)
     assert isinstance(memory, ExampleMemory)
     optimizer = optim.Adam(model.parameters(), lr=0.01)
     memory.protect(optimizer, **options)
@@ -40,7 +40,7 @@ def trained(give: str, options: Case, wrapped: bool = True) -> tuple[Tensor, tup
         functional.cross_entropy(call(x2[batch]), y2[batch]).backward()
         optimizer.step()
     memory.settle()
-    return flat(trainable(model)), memory.tasks, memory.examples.fingerprint, memory.draws
+    return flat(trainable(model)), memory.task_sizes, memory.examples.fingerprint, memory.draws
 
 
 def part(x: Tensor, y: Tensor, give: str) -> tuple[Tensor, Tensor]:
@@ -53,8 +53,8 @@ def part(x: Tensor, y: Tensor, give: str) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize(
     "options",
-    [{"every": 2, "batch": 7}, {"every": 1, "batch": 1}, {"by": "projection", "every": 4, "refresh": 8}],
-    ids=["rehearsal", "a batch smaller than the ranks", "projection"],
+    [{"every": 2, "batch_size": 7}, {"every": 1, "batch_size": 1}],
+    ids=["rehearsal", "a batch smaller than the ranks"],
 )
 def test_two_ranks_are_as_one_process(tmp_path: Path, options: Case) -> None:
     alone = trained("half", options)
@@ -73,7 +73,7 @@ def test_ranks_that_give_the_same_data_keep_it_once(tmp_path: Path) -> None:
 
 def different() -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, keep="examples", distributed=False)
+    memory = ExampleMemory(model, distributed=False)
     for _ in range(dist.get_rank()):
         memory.remember((x, y))
     memory.distributed = True
@@ -92,7 +92,7 @@ def test_different_memories_are_told_on_all_ranks(tmp_path: Path) -> None:
 
 def alone() -> int:
     model, x, y = make("mlp", n=5 + dist.get_rank())
-    memory = Memory(model, keep="examples", distributed=False)
+    memory = ExampleMemory(model, distributed=False)
     memory.remember((x, y))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer, every=1)
@@ -105,7 +105,7 @@ def sparse() -> Tensor:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(20, 4, sparse=True), nn.Flatten(), nn.Linear(12, 3))
     x, y = torch.randint(20, (6, 3)), torch.randint(3, (6,))
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.remember((x, y))
     optimizers = [optim.SparseAdam(model[0].parameters(), lr=0.1), optim.SGD(model[2].parameters(), lr=0.1)]
     memory.protect(optimizers, every=1)

@@ -12,21 +12,21 @@ from torch import Tensor, nn, optim
 from torch.nn import functional
 
 from memory_models import MODELS, make, rows
-from ogd.memory import Memory
+from ogd.memory import GradientMemory, load
 from reference import flat, project_dense, trainable
 from two_ranks import on_ranks, results
 
 
 def projected_by(name: str, sharded: bool) -> dict[str, Any]:
     model, x, y = make(name, n=7)
-    memory = Memory(model, outputs="all" if name == "mlp" else "true", sharded=sharded)
+    memory = GradientMemory(model, outputs="all" if name == "mlp" else "true", sharded=sharded)
     update = {n: torch.randn(p.shape, generator=torch.Generator().manual_seed(i)).double()
               for i, (n, p) in enumerate(model.named_parameters())}  # fmt: skip
     after = []
     for part in (slice(0, 4), slice(4, 5), slice(5, 7)):  # the second leaves one rank without a share
         memory.remember((x[part], y[part]))
         after.append(flat(list(memory.project(update).values())))
-    return {"after": after, "rank": memory.rank, "tasks": memory.tasks, "bytes": memory.nbytes, "u": update}
+    return {"after": after, "rank": memory.rank, "tasks": memory.task_sizes, "bytes": memory.nbytes, "u": update}
 
 
 def every_model_sharded_and_whole() -> dict[str, dict[bool, dict[str, Any]]]:
@@ -38,7 +38,7 @@ def test_every_model_projects_alike_whole_and_sharded(tmp_path: Path) -> None:
     for name, both in one.items():
         whole, sharded = both[False], both[True]
         model, x, y = make(name, n=7)
-        memory = Memory(model, outputs="all" if name == "mlp" else "true")
+        memory = GradientMemory(model, outputs="all" if name == "mlp" else "true")
         memory.remember((x, y))
         expected = project_dense(rows(memory), flat(list(whole["u"].values())))
         torch.testing.assert_close(whole["after"][-1], expected, rtol=0, atol=1e-9)
@@ -53,7 +53,7 @@ def a_head_added_later(sharded: bool) -> Tensor:
     torch.manual_seed(0)
     model = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 3), "b": nn.Linear(9, 3)}).double()
     x, y = torch.randn(6, 12).double(), torch.randint(3, (6,))
-    memory = Memory(model, sharded=sharded)
+    memory = GradientMemory(model, sharded=sharded)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer, every=2)
     for head in ("a", "b", "a"):
@@ -76,7 +76,7 @@ def test_heads_and_several_tasks(tmp_path: Path, sharded: bool) -> None:
 def columns_in_turn(sharded: bool) -> list[Tensor]:
     """P for some parameters, then for more of them, where only one rank has rows: K of fewer columns must not serve."""
     model, x, y = make("mlp", n=3)
-    memory = Memory(model, sharded=sharded)
+    memory = GradientMemory(model, sharded=sharded)
     update = {n: torch.linspace(-1, 2, p.numel()).double().view(p.shape) for n, p in model.named_parameters()}
     found = []
     for i in range(3):
@@ -96,10 +96,10 @@ def test_columns_that_are_asked_for_in_turn(tmp_path: Path) -> None:
 def over_budget(sharded: bool) -> tuple[list[int], int]:
     model, x, y = make("mlp", n=8)
     kept = []
-    size = Memory(model, None, distributed=False)
+    size = GradientMemory(model, None, distributed=False)
     size.remember((x, y))
     for budget in (7, 8, f"{size.nbytes - 1}B", f"{size.nbytes}B"):
-        memory = Memory(model, budget=budget, sharded=sharded)
+        memory = GradientMemory(model, budget=budget, sharded=sharded)
         try:
             memory.remember((x, y))
         except ValueError:
@@ -116,12 +116,12 @@ def test_a_budget_counts_the_whole_memory(tmp_path: Path, sharded: bool) -> None
 
 def saved_and_loaded(folder: Path, sharded: bool) -> tuple[int, int, Tensor, str]:
     model, x, y = make("mlp", n=9)
-    memory = Memory(model, sharded=sharded)
+    memory = GradientMemory(model, sharded=sharded)
     memory.remember((x[:6], y[:6]))
     memory.remember((x[6:], y[6:]))
     memory.save(folder / "memory.safetensors")
     dist.barrier()
-    again = Memory.load(folder / "memory.safetensors", model, sharded=not sharded)
+    again = load(folder / "memory.safetensors", model, sharded=not sharded)
     again.remember((x[:3] + 1, y[:3]))
     other = copy.deepcopy(memory)
     other.remember((x[:3] + 1, y[:3]))
@@ -136,11 +136,11 @@ def saved_and_loaded(folder: Path, sharded: bool) -> tuple[int, int, Tensor, str
 def test_a_saved_file_is_whole(tmp_path: Path, sharded: bool) -> None:
     answers = results(on_ranks(tmp_path, saved_and_loaded, tmp_path, sharded))
     model, _, _ = make("mlp", n=9)
-    memory = Memory.load(tmp_path / "memory.safetensors", model)
+    memory = load(tmp_path / "memory.safetensors", model)
     update = {n: torch.ones_like(p) for n, p in model.named_parameters()}
     alone = flat(list(memory.project(update).values()))
     whole = sum(nbytes for nbytes, *_ in answers) if sharded else answers[0][0]
-    assert (len(memory), memory.tasks, memory.nbytes) == (9, (6, 3), whole)
+    assert (len(memory), memory.task_sizes, memory.nbytes) == (9, (6, 3), whole)
     assert sum(again for _, again, *_ in answers) == memory.nbytes * 12 / 9 * (2 if sharded else 1)
     for _, _, projected, _ in answers:
         torch.testing.assert_close(projected, alone, rtol=0, atol=1e-9)
@@ -149,7 +149,7 @@ def test_a_saved_file_is_whole(tmp_path: Path, sharded: bool) -> None:
 def sharded_from_a_whole_memory() -> tuple[int, Tensor]:
     """As if the first task had been remembered before init_process_group: its rows are dealt out at the next."""
     model, x, y = make("mlp", n=9)
-    memory = Memory(model, sharded=True, distributed=False)
+    memory = GradientMemory(model, sharded=True, distributed=False)
     memory.remember((x[:5], y[:5]))
     memory.distributed = True
     memory.remember((x[5:], y[5:]))
@@ -163,7 +163,7 @@ def sharded_from_a_whole_memory() -> tuple[int, Tensor]:
 def sharded_from_different_memories() -> tuple[str, int]:
     model, x, y = make("mlp", n=9)
     r = dist.get_rank()
-    memory = Memory(model, sharded=True, distributed=False)
+    memory = GradientMemory(model, sharded=True, distributed=False)
     memory.remember((x[r : r + 5], y[r : r + 5]))
     memory.distributed = True
     with pytest.raises(RuntimeError, match="different memories") as caught:
@@ -180,7 +180,7 @@ def test_different_memories_are_not_dealt_out(tmp_path: Path) -> None:
 def test_a_whole_memory_becomes_sharded(tmp_path: Path) -> None:
     (a, one), (b, two) = results(on_ranks(tmp_path, sharded_from_a_whole_memory))
     model, x, y = make("mlp", n=9)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     assert a + b == memory.nbytes
     for projected in (one, two):

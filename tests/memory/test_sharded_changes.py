@@ -10,9 +10,8 @@ from torch import Tensor, nn, optim
 from torch.nn.utils import prune
 
 from memory_models import make, train
-from ogd.memory import Memory
-from ogd.memory.ranks.alike import digest
-from ogd.memory.ranks.shared import whole_store
+from ogd.memory import GradientMemory, Memory
+from ogd.memory.projection.sharding import whole_store
 from reference import flat, trainable
 from two_ranks import on_ranks, results
 
@@ -28,13 +27,19 @@ def projected(memory: Memory) -> Tensor:
 
 def forgotten(sharded: bool) -> list[Any]:
     model, x, y = make("mlp", n=12)
-    memory = Memory(model, outputs="all", sharded=sharded)
+    memory = GradientMemory(model, outputs="all", sharded=sharded)
     for part in (slice(0, 6), slice(6, 7), slice(7, 12)):  # the second is on one rank
         memory.remember((x[part], y[part]))
     found: list[Any] = [projected(memory)]
     for task in (0, -1, 0):
         memory.forget(task)
-        found += [projected(memory), memory.rank, memory.tasks, memory.store.each, sorted(memory.store.shapes)]
+        found += [
+            projected(memory),
+            memory.rank,
+            memory.task_sizes,
+            memory.store.rows_per_example,
+            sorted(memory.store.shapes),
+        ]
     return found
 
 
@@ -53,7 +58,7 @@ def shrunk(budget: int | str, sharded: bool, outputs: Any) -> list[Any]:
     """Parts of 9 and 3 examples: the ranks' generators are not in the same state once the examples are drawn."""
     model, x, y = make("mlp", n=24)
     torch.manual_seed(rank())
-    memory = Memory(model, 8, budget=budget, when_full="shrink", outputs=outputs, sharded=sharded)
+    memory = GradientMemory(model, 8, budget=budget, shrink=True, outputs=outputs, sharded=sharded)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
     sizes = []
@@ -63,12 +68,18 @@ def shrunk(budget: int | str, sharded: bool, outputs: Any) -> list[Any]:
             mine = slice(start, start + 9) if rank() == 0 else slice(start + 9, start + 12)
         memory.remember((x[mine], y[mine]))
         train(model, optimizer, x, y, 2)
-        sizes.append(memory.tasks)
+        sizes.append(memory.task_sizes)
     state = memory.state_dict()
-    again = Memory(model, budget=5 if outputs == "true" else 15, when_full="shrink", outputs=outputs, sharded=sharded)
+    again = GradientMemory(model, budget=5 if outputs == "true" else 15, shrink=True, outputs=outputs, sharded=sharded)
     again.load_state_dict(state)
     return [
-        (sizes, memory.store.each, again.tasks, digest(whole_store(memory.store)), digest(whole_store(again.store))),
+        (
+            sizes,
+            memory.store.rows_per_example,
+            again.task_sizes,
+            whole_store(memory.store).fingerprint,
+            whole_store(again.store).fingerprint,
+        ),
         flat(trainable(model)),
         memory.nbytes,
     ]
@@ -94,7 +105,7 @@ def balanced() -> tuple[list[int], int]:
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
     x, y = x[order], y[order]
     part = slice(0, 15) if rank() == 0 else slice(15, 40)
-    memory = Memory(model, 99)
+    memory = GradientMemory(model, 99)
     memory.remember((x[part], y[part]), per_task=12, choose="balanced")
     bias = next(piece.block for piece in memory.store.pieces for piece in piece.only({f"{len(model) - 1}.bias"}))
     return bias.rows(0, 12).argmax(1).bincount(minlength=3).tolist(), len(memory)
@@ -112,11 +123,11 @@ def test_labels_are_balanced_over_all_ranks(tmp_path: Path) -> None:
 def one_example() -> tuple[list[str], list[bool]]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)).double()
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((torch.ones(1, 4).double(), torch.tensor([0])))
     before = model[1].running_mean.clone()
     model(torch.randn(8, 4).double())
-    return sorted(memory.statistics.names), [torch.equal(before, model[1].running_mean)]
+    return sorted(memory._statistics.names), [torch.equal(before, model[1].running_mean)]
 
 
 def test_a_rank_without_a_share_keeps_the_same_statistics(tmp_path: Path) -> None:
@@ -125,7 +136,7 @@ def test_a_rank_without_a_share_keeps_the_same_statistics(tmp_path: Path) -> Non
 
 def paced(sharded: bool) -> tuple[Tensor, list[int]]:
     model, x, y = make("mlp", n=8)
-    memory = Memory(model, sharded=sharded)
+    memory = GradientMemory(model, sharded=sharded)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     protection = memory.protect(optimizer, every="auto")
     memory.remember((x, y))
@@ -146,7 +157,7 @@ def test_ranks_choose_one_pace(tmp_path: Path, sharded: bool) -> None:
 
 def own_pace() -> int:
     model, x, y = make("mlp", n=8)
-    memory = Memory(model, distributed=False)
+    memory = GradientMemory(model, distributed=False)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer, every="auto")
     if rank() == 0:
@@ -161,7 +172,7 @@ def test_a_pace_of_its_own_waits_for_nobody(tmp_path: Path) -> None:
 
 def changed_model(how: str, sharded: bool) -> tuple[Tensor, int]:
     model, x, y = make("mlp", n=5)
-    memory = Memory(model, sharded=sharded)
+    memory = GradientMemory(model, sharded=sharded)
     memory.remember((x[:4], y[:4]))
     memory.remember((x[4:], y[4:]))  # on one rank
     if how == "grown":

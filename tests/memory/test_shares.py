@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from memory_models import make
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
+from ogd.memory.data.dealing import balanced_shares, keys, shares
 from ogd.memory.projection.store import Store
-from ogd.memory.ranks.alike import digest
-from ogd.memory.ranks.shared import balanced_shares, keys, shares
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
@@ -61,9 +60,9 @@ def test_keys_tell_examples_apart_whatever_they_are() -> None:
 def test_a_digest_sees_every_bit() -> None:
     def made(change: float = 0.0, n: int = 3) -> Store:
         model, x, y = make("mlp")
-        memory = Memory(model)
+        memory = GradientMemory(model)
         memory.remember((x[:n] + torch.tensor([change] + [0.0] * 11).double(), y[:n]))
         return memory.store
 
-    assert digest(made()) == digest(made())
-    assert len({digest(made()), digest(made(1e-12)), digest(made(n=2)), digest(Store())}) == 4
+    assert made().fingerprint == made().fingerprint
+    assert len({made().fingerprint, made(1e-12).fingerprint, made(n=2).fingerprint, Store().fingerprint}) == 4

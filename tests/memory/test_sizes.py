@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from memory_models import make, remembered, rows, train
 from ogd.long_work import LongWork, say
-from ogd.memory import Memory
-from ogd.memory.gradients.gather import CHUNK_MOST, fitting
-from ogd.memory.inputs.outputs import Chosen
+from ogd.memory import GradientMemory, load
+from ogd.memory.gradients.gather import CHUNK_SIZE, fitting
+from ogd.memory.gradients.outputs import ChosenOutputs
+from ogd.memory.loading import KINDS
 from ogd.memory.projection.pseudo_inverse import cutoff, triangular_whitener, whitener
 from ogd.memory.projection.solve import conjugate_gradients
 from reference import flat, logit_gradients, project_dense
@@ -49,7 +50,7 @@ def test_half_precision_takes_half_the_bytes_and_keeps_a_looser_guarantee() -> N
     drifts = {}
     for dtype in (None, torch.bfloat16):
         model, x, y = make("mlp", dtype=torch.float32)
-        memory = Memory(model, dtype=dtype)
+        memory = GradientMemory(model, dtype=dtype)
         memory.remember((x, y))
         assert memory.nbytes == (2 if dtype else 4) * len(x) * sum((12 + 10, 10 + 9, 9 + 4))
         G = logit_gradients(copy.deepcopy(model).double(), x.double(), y)
@@ -62,20 +63,20 @@ def test_half_precision_takes_half_the_bytes_and_keeps_a_looser_guarantee() -> N
 
 def test_dtype_is_saved_and_checked(tmp_path) -> None:
     model, x, y = make("mlp", dtype=torch.float32)
-    memory = Memory(model, dtype=torch.bfloat16)
+    memory = GradientMemory(model, dtype=torch.bfloat16)
     memory.remember((x, y))
     memory.save(tmp_path / "m")
-    loaded = Memory.load(tmp_path / "m", model)
+    loaded = load(tmp_path / "m", model)
     assert loaded.dtype == torch.bfloat16
     assert torch.equal(rows(loaded), rows(memory))
     with pytest.raises(TypeError, match="dtype must be None or a floating-point type"):
-        Memory(model, dtype=torch.int8)
+        GradientMemory(model, dtype=torch.int8)
 
 
 def test_explain_names_every_parameter_and_stores_nothing() -> None:
     model, x, y = make("tied")
     model.twice.bias.requires_grad_(False)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     explanation = memory.explain((x, y))
     assert not len(memory)
     assert {name for entry in explanation.entries for name in entry.names} == {n for n, _ in model.named_parameters()}
@@ -83,7 +84,7 @@ def test_explain_names_every_parameter_and_stores_nothing() -> None:
     assert "not protected: frozen" in str(explanation)
     memory.remember((x, y))
     assert explanation.nbytes == memory.nbytes // len(memory)
-    refused = Memory(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False)))
+    refused = GradientMemory(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False)))
     assert "refused: 1 normalises by the batch" in str(refused.explain((torch.randn(5, 3), torch.zeros(5).long())))
 
 
@@ -91,12 +92,12 @@ def test_explain_names_every_parameter_and_stores_nothing() -> None:
 def test_explain_refuses_empty_data(keep: Literal["gradients", "examples"]) -> None:
     model, x, y = make("mlp")
     with pytest.raises(ValueError, match="data is empty: there is no example to explain"):
-        Memory(model, keep=keep).explain((x[:0], y[:0]))
+        KINDS[keep](model).explain((x[:0], y[:0]))
 
 
 def test_stats_tell_what_was_kept_and_how_far_outputs_have_moved() -> None:
     model, x, y = make("mlp")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     assert memory.stats().drift == ()
     memory.remember((x, y))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -121,7 +122,7 @@ def test_stats_tell_what_was_kept_and_how_far_outputs_have_moved() -> None:
 def test_drift_adds_up_from_the_end_of_each_task() -> None:
     torch.manual_seed(0)
     model = nn.Linear(5, 3).double()  # linear, so that the first order is all there is
-    memory, outputs = Memory(model, outputs="all"), list[tuple[Tensor, Tensor]]()
+    memory, outputs = GradientMemory(model, outputs="all"), list[tuple[Tensor, Tensor]]()
     for n in (4, 2, 3):
         x = torch.randn(n, 5).double()
         memory.remember((x, None))
@@ -135,7 +136,7 @@ def test_drift_adds_up_from_the_end_of_each_task() -> None:
 
 def test_an_update_that_is_cut_to_nothing_is_warned_of_once() -> None:
     model = nn.Linear(2, 1)
-    memory = Memory(model, outputs="all")
+    memory = GradientMemory(model, outputs="all")
     memory.remember((torch.randn(9, 2), None))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)
@@ -153,9 +154,9 @@ def test_long_work_is_announced_before_it_starts() -> None:
 
 def test_a_row_of_a_large_data_set_counts_as_a_row() -> None:
     model, data = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(2_000_000, 6)
-    chosen = Chosen(model, "true", None, None)
+    chosen = ChosenOutputs(model, "true", None, None)
     row, label = data[:1], torch.zeros(1, dtype=torch.long)
-    assert fitting(chosen, row, label) == fitting(chosen, row.clone(), label) == CHUNK_MOST
+    assert fitting(chosen, row, label) == fitting(chosen, row.clone(), label) == CHUNK_SIZE
 
 
 def test_conjugate_gradients_stop_at_once_where_nothing_is_a_number() -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from memory_models import train
-from ogd.memory import Memory
+from ogd.memory import ExampleMemory, GradientMemory, Memory
 from test_protect_statistics import Activated, Counter, buffers, data, net, remembered
 
 
@@ -20,7 +20,7 @@ def whole(*layers: nn.Module) -> Counter:
 
 
 def remembering(model: nn.Module) -> Memory:
-    memory = Memory(model, outputs="all")
+    memory = GradientMemory(model, outputs="all")
     x, y = data(0)
     memory.remember((x[:4], y[:4]))
     return memory
@@ -54,7 +54,7 @@ def test_only_the_module_itself_runs_in_evaluation_mode() -> None:
         assert all(all(modes[1:]) for modes in model.modes)  # children are set when they are called
         assert not any(held[-2:])
         assert all(module.training for module in model.modules())
-    assert memory.statistics.names == {"", "net.2"}
+    assert memory._statistics.names == {"", "net.2"}
 
 
 def test_the_first_pass_draws_what_any_other_does() -> None:
@@ -67,7 +67,7 @@ def test_the_first_pass_draws_what_any_other_does() -> None:
     for later in passes[1:]:
         for one, other in zip(passes[0], later, strict=True):
             torch.testing.assert_close(one, other, rtol=0, atol=0)
-    assert memory.statistics.names == {"", "net.1"}
+    assert memory._statistics.names == {"", "net.1"}
 
 
 class TwoBranches(Counter):
@@ -91,7 +91,7 @@ def test_modules_inside_that_are_not_held_see_each_pass_once() -> None:
         model(x, both=True)
         alone(x)
         assert all(torch.equal(one, other) for one, other in zip(model.b.buffers(), alone.buffers(), strict=True))
-    assert memory.statistics.names == {"", "a"}
+    assert memory._statistics.names == {"", "a"}
     assert model.step == 0
 
 
@@ -108,7 +108,7 @@ def test_inputs_that_a_pass_changes_in_place_are_changed_once() -> None:
     for _ in range(2):
         torch.testing.assert_close(model.train()(x), model.eval()(x))
     assert model[1].step == buffers(model)["1.step"]
-    assert memory.statistics.names == {"1"}
+    assert memory._statistics.names == {"1"}
 
 
 class Aside(Activated):
@@ -132,7 +132,7 @@ def test_a_module_that_gives_something_else_in_training_stays_in_training_mode(k
     torch.manual_seed(0)
     norm, head = kind(nn.Tanh()), nn.Linear(6, 3)
     model = nn.ModuleList([norm, head]).double()
-    memory = Memory(model, logits=lambda m, x: m[1](m[0](x)), keep="examples")
+    memory = ExampleMemory(model, logits=lambda m, x: m[1](m[0](x)))
     x = torch.randn(8, 6, dtype=torch.float64)
     memory.remember((x, torch.zeros(8).long()))
     before = buffers(norm)
@@ -168,7 +168,7 @@ def test_checkpointed_activations_are_the_same_when_computed_again(norm, reentra
             torch.manual_seed(1)
             each.zero_grad()
             functional.cross_entropy(each(x), y).backward()
-        assert memory.statistics.names == {"body.1"}
+        assert memory._statistics.names == {"body.1"}
     for p, q in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad, rtol=0, atol=0)
 
@@ -189,10 +189,10 @@ def test_a_trial_that_fails_changes_nothing_and_is_made_again(error) -> None:
         assert all(module.training for module in model.modules())
         assert all(b is own[name] and torch.equal(b, values[name]) for name, b in model.named_buffers())
         assert torch.equal(torch.get_rng_state(), draws)
-        assert not memory.statistics._holds[""].evaluates
+        assert not memory._statistics._holds[""].evaluates
     handle.remove()
     model(x)
-    assert memory.statistics._holds[""].evaluates
+    assert memory._statistics._holds[""].evaluates
     assert all(torch.equal(b, values[name]) for name, b in model.named_buffers())
 
 
@@ -224,7 +224,7 @@ def test_a_trial_leaves_caches_and_states_alone(moves: bool) -> None:
         assert layer.calls == 1
         assert cached == bool(cache)
         assert not cache or len(cache) == 1
-    assert memory.statistics._holds["1"].evaluates == moves
+    assert memory._statistics._holds["1"].evaluates == moves
 
 
 def test_a_module_is_tried_once() -> None:
@@ -242,15 +242,15 @@ def test_a_module_is_tried_once() -> None:
 
 
 def test_where_buffers_may_move_nothing_is_tried() -> None:
-    memory, model, _ = remembered(Counter(nn.Linear(6, 6)), statistics="move")
+    memory, model, _ = remembered(Counter(nn.Linear(6, 6)), freeze_buffers=False)
     x, _ = data(1)
     model[1].modes.clear()
     before = int(model[1].step)
-    with pytest.warns(UserWarning, match="statistics='keep' keeps them"):
+    with pytest.warns(UserWarning, match="freeze_buffers=True keeps them"):
         model(x)
     assert model[1].step == before + 1
     assert len(model[1].modes) == 1
-    assert memory.statistics.way == "move"
+    assert memory.freeze_buffers is False
 
 
 def test_a_norm_in_a_norm_and_two_memories() -> None:
@@ -260,4 +260,4 @@ def test_a_norm_in_a_norm_and_two_memories() -> None:
     for _ in range(2):
         torch.testing.assert_close(model.train()(x), model.eval()(x), rtol=0, atol=0)
     assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
-    assert all(len(memory.statistics.names) == 3 for memory in memories)
+    assert all(len(memory._statistics.names) == 3 for memory in memories)

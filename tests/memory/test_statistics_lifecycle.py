@@ -10,7 +10,7 @@ import torch
 from torch import nn, optim
 
 from memory_models import train
-from ogd.memory import Memory
+from ogd.memory import GradientMemory, load
 from test_protect_statistics import Activated, Counter, buffers, data, net, remembered
 
 
@@ -25,7 +25,7 @@ def test_statistics_that_the_user_sets_are_taken() -> None:
     model[1].reset_running_stats()
     model(x)
     assert not model[1].running_mean.any()
-    assert memory.statistics.names == {"1"}
+    assert memory._statistics.names == {"1"}
 
 
 def test_copies_of_the_model_and_a_memory_that_is_gone_hold_nothing() -> None:
@@ -55,9 +55,9 @@ def test_a_saved_memory_holds_again_when_it_protects(tmp_path) -> None:
     memory, model, _ = remembered(nn.BatchNorm1d(6))
     memory.save(tmp_path / "memory.safetensors")
     stored = memory.state_dict()
-    assert stored["statistics"] == ["1"]
+    assert stored["buffers"] == ["1"]
     memory.unprotect()
-    again = Memory.load(tmp_path / "memory.safetensors", model)
+    again = load(tmp_path / "memory.safetensors", model)
     protection = again.protect(optim.SGD(model.parameters(), lr=0.1))
     x, _ = data(1)
     before = buffers(model)
@@ -66,13 +66,12 @@ def test_a_saved_memory_holds_again_when_it_protects(tmp_path) -> None:
     protection.unprotect()
     model(x)
     assert not torch.equal(model[1].running_mean, before["1.running_mean"])
-    del stored["statistics"]  # a file of version 0.1
-    del stored["options"]["statistics"]
+    del stored["buffers"]
     again.load_state_dict(stored)
-    assert again.statistics.names == {"1"}
-    assert Memory.load(tmp_path / "memory.safetensors", model, statistics="move").statistics.way == "move"
+    assert again._statistics.names == {"1"}
+    assert load(tmp_path / "memory.safetensors", model, freeze_buffers=False).freeze_buffers is False
     with pytest.raises(ValueError, match="list of names"):
-        again.load_state_dict({**stored, "statistics": "1"})
+        again.load_state_dict({**stored, "buffers": "1"})
 
 
 def test_a_failing_pass_leaves_the_module_as_it_was() -> None:
@@ -85,7 +84,7 @@ def test_a_failing_pass_leaves_the_module_as_it_was() -> None:
         assert model[1]._buffers["running_mean"].shape == (6,)
         if not known:
             model(x)
-    assert memory.statistics.names == {"1"}
+    assert memory._statistics.names == {"1"}
 
 
 @pytest.mark.filterwarnings("ignore")  # dynamo's own
@@ -98,7 +97,7 @@ def test_compiled_models_are_held_too(layer, first: str) -> None:
         model = net(layer())
         compiled = torch.compile(model, backend="eager")
         train(compiled, optim.SGD(model.parameters(), lr=0.05), x, y, 3)
-        memory = Memory(model)
+        memory = GradientMemory(model)
         memory.remember((x, y))
     else:
         memory, model, _ = remembered(layer())

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from ogd.memory import BudgetExceeded, Memory
-from ogd.memory.rehearsal.reservoir import reservoir
+from ogd.memory import BudgetExceeded, ExampleMemory, Memory, load
+from ogd.memory.examples.reservoir import reservoir
 
 
 def stream(steps: int, n: int = 5) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -53,7 +53,7 @@ def test_every_subset_is_as_likely(batch: int) -> None:
 
 def test_it_keeps_examples_of_the_whole_stream_with_the_outputs_of_their_time() -> None:
     model = nn.Linear(1, 2).double()
-    memory = Memory(model, per_task=20, keep="examples")
+    memory = ExampleMemory(model, per_task=20)
     outputs = {}
     for step in range(30):
         x = torch.arange(4.0).view(4, 1).double() + 4 * step
@@ -61,7 +61,7 @@ def test_it_keeps_examples_of_the_whole_stream_with_the_outputs_of_their_time() 
         memory.observe(x, torch.zeros(4).long())
         with torch.no_grad():
             model.weight += 0.01
-    assert memory.tasks == (20,)
+    assert memory.task_sizes == (20,)
     assert memory.observed == 120
     kept = numbered(memory)
     assert len(set(kept)) == 20
@@ -74,13 +74,13 @@ def test_it_keeps_examples_of_the_whole_stream_with_the_outputs_of_their_time() 
 
 def test_a_saved_stream_goes_on_as_without_a_break(tmp_path: Path) -> None:
     model = nn.Linear(4, 3)
-    whole, part = (Memory(model, per_task=6, keep="examples") for _ in range(2))
+    whole, part = (ExampleMemory(model, per_task=6) for _ in range(2))
     for x, y in stream(20):
         whole.observe(x, y)
     for x, y in stream(20)[:9]:
         part.observe(x, y)
     part.save(tmp_path / "m.safetensors")
-    part = Memory.load(tmp_path / "m.safetensors", model)
+    part = load(tmp_path / "m.safetensors", model)
     for x, y in stream(20)[9:]:
         part.observe(x, y)
     assert part.observed == whole.observed == 100
@@ -92,9 +92,9 @@ def test_a_saved_stream_goes_on_as_without_a_break(tmp_path: Path) -> None:
 def test_it_is_rehearsed_while_it_comes() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    memory = Memory(model, per_task=10, keep="examples")
+    memory = ExampleMemory(model, per_task=10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    rehearsal = memory.protect(optimizer, every=2, batch=4)
+    rehearsal = memory.protect(optimizer, every=2, batch_size=4)
     for x, y in stream(12):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(x), y).backward()
@@ -108,19 +108,17 @@ def test_it_is_rehearsed_while_it_comes() -> None:
 def test_errors() -> None:
     model = nn.Linear(4, 3)
     x, y = stream(1)[0]
-    with pytest.raises(ValueError, match='keep="examples"'):
-        Memory(model).observe(x, y)
     with pytest.raises(ValueError, match="per_task=None"):
-        Memory(model, per_task=None, keep="examples").observe(x, y)
-    memory = Memory(model, keep="examples")
+        ExampleMemory(model, per_task=None).observe(x, y)
+    memory = ExampleMemory(model)
     memory.remember((x, y))
     with pytest.raises(ValueError, match="holds tasks"):
         memory.observe(x, y)
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.observe(x, y)
     with pytest.raises(ValueError, match="keeps a stream"):
         memory.remember((x, y))
     with pytest.raises(BudgetExceeded):
-        Memory(model, keep="examples", budget="30B").observe(x, y)
+        ExampleMemory(model, budget="30B").observe(x, y)
     with pytest.raises(ValueError, match="not finite"):
-        Memory(model, keep="examples").observe(x / 0, y)
+        ExampleMemory(model).observe(x / 0, y)

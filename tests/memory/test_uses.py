@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from memory_models import rows
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
 from ogd.memory.gradients import gather
 from reference import logit_gradients
 
@@ -133,7 +133,7 @@ def test_gradients_equal_the_reference_without_a_pass_per_example(
     asked: list[str] = []
     original = gather.per_example
     monkeypatch.setattr(gather, "per_example", lambda c, p, *a: asked.extend(p) or original(c, p, *a))
-    memory = Memory(model, outputs=outputs, chunk_size=chunk_size)
+    memory = GradientMemory(model, outputs=outputs, chunk_size=chunk_size)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), G, rtol=1e-10, atol=1e-12)
     assert not asked
@@ -141,7 +141,7 @@ def test_gradients_equal_the_reference_without_a_pass_per_example(
 
 def test_only_the_rows_that_were_read_are_stored_of_an_embedding() -> None:
     model, x, y = made("words")
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     (piece,) = [piece for piece in memory.store.pieces if piece.names == ("embed.weight",)]
     assert type(piece.block).__name__ == "Sparse"
@@ -153,7 +153,7 @@ def test_what_is_stored_does_not_change_with_the_examples(case: str) -> None:
     model, x, y = made(case)
     x = x if x.is_floating_point() else x.int()
     G = logit_gradients(model, x, y)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     x.zero_()
     torch.testing.assert_close(rows(memory), G, rtol=1e-10, atol=1e-12)
@@ -162,7 +162,7 @@ def test_what_is_stored_does_not_change_with_the_examples(case: str) -> None:
 def test_an_embedding_that_divides_by_frequency_is_differentiated_example_by_example() -> None:
     model, x, y = made("words")
     model.embed.scale_grad_by_freq = True
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y), rtol=1e-10, atol=1e-12)
 
@@ -181,6 +181,6 @@ def test_a_difference_the_other_way_round_has_its_sign(alpha: int) -> None:
 
     torch.manual_seed(0)
     model, x, y = Reversed(), torch.randn(5, 6).double(), torch.arange(5)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y), rtol=1e-10, atol=1e-12)

@@ -66,11 +66,11 @@ def tensor_files() -> dict[str, Callable[[Path], int]]:
         def make(path: Path) -> int:
             import torch
 
-            from ogd.memory import Memory
+            from ogd.memory.loading import KINDS
 
             torch.manual_seed(0)
             rows = 12_000  # 480 MB of numbers
-            memory = Memory(large_model(), per_task=None, keep=keep)
+            memory = KINDS[keep](large_model(), per_task=None)
             memory.remember((torch.randn(rows, 5_000).double(), torch.zeros(rows).long()))
             memory.save(path)
             return path.stat().st_size
@@ -140,12 +140,12 @@ def read(reader: str, path: Path) -> Callable[[], Any]:
 
     if reader in ("memory", "checkpoint"):
         from ogd.lab.training import Checkpoint, History
-        from ogd.memory import Memory
+        from ogd.memory import load
 
         model = large_model()
         like = History(weights={"a": model.weight})
         checkpoint = Checkpoint(path, "soak")
-        return (lambda: Memory.load(path, model)) if reader == "memory" else (lambda: checkpoint.read(like, 3))
+        return (lambda: load(path, model)) if reader == "memory" else (lambda: checkpoint.read(like, 3))
     return {
         "record": lambda: records.read(path),
         "packed records": lambda: packed.read(path),

@@ -52,9 +52,8 @@ SPEED = {  # numbers by file that decide only how long something takes, or how m
     "memory/blocks/pieces.py": "LARGE",
     "memory/projection/solve.py": "SAMPLE",
     "memory/projection/projector.py": "SLOW",
-    "memory/gradients/gather.py": "CHUNK_MOST",
-    "memory/gradients/per_example.py": "CHUNK_BYTES",
-    "memory/rehearsal/ahead.py": "AHEAD MOST",
+    "memory/data/batches.py": "CHUNK_SIZE CHUNK_BYTES",
+    "memory/examples/prefetch.py": "BATCHES MAX_BYTES",
     "lab/benchmarks/batches.py": "CHUNK",
     "lab/training/evaluation.py": "BATCH",
 }

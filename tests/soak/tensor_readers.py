@@ -25,7 +25,8 @@ from ogd.lab.optimizers import optimizer_of
 from ogd.lab.records.request import Schedule
 from ogd.lab.training import Checkpoint, History, checkpoint, train
 from ogd.lab.training.loop import Diverged
-from ogd.memory import Memory
+from ogd.memory import GradientMemory, Memory, load
+from ogd.memory.loading import KINDS
 from readers import Broken, Reader
 
 VALUES = (float("nan"), float("inf"), -1.0, 0.0, 1.0, 7.0, 1e30, 300.0)
@@ -144,7 +145,7 @@ def memory_readers(folder: Path) -> list[Reader]:
     for keep in ("gradients", "examples"):
         path, sounds, chosen = folder / f"{keep}.safetensors", {}, list[str]()
         for name, (model, x, y) in made.items():
-            memory = Memory(model, per_task=3, budget=40, when_full="shrink", keep=keep)
+            memory = KINDS[keep](model, per_task=3, budget=40, shrink=True)
             memory.remember((x, y), classes=[0, 1, 2])
             memory.remember((x, y))
             memory.save(path)
@@ -152,11 +153,11 @@ def memory_readers(folder: Path) -> list[Reader]:
 
         def use(memory: Memory) -> None:
             stored = memory.state_dict()
-            Memory(memory.model, keep=memory.keep).load_state_dict(stored)
+            type(memory)(memory.model).load_state_dict(stored)
             assert memory.nbytes >= 0
-            assert sum(memory.tasks) == len(memory)
+            assert sum(memory.task_sizes) == len(memory)
             repr(memory)
-            if memory.keep == "gradients":
+            if isinstance(memory, GradientMemory):
                 update = {name: torch.ones_like(p) for name, p in memory.model.named_parameters()}
                 projected = memory.project(update)
                 if not all(bool(t.isfinite().all()) for t in projected.values()):
@@ -167,7 +168,7 @@ def memory_readers(folder: Path) -> list[Reader]:
                 f"memories of {keep}",
                 3,
                 _spoiler(path, sounds, chosen),
-                lambda path=path, chosen=chosen: Memory.load(path, made[chosen[0]][0]),
+                lambda path=path, chosen=chosen: load(path, made[chosen[0]][0]),
                 str(path),
                 lambda memory, sounds=sounds, chosen=chosen: _equal(memory.state_dict(), sounds[chosen[0]]),
                 use,

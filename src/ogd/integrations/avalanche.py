@@ -6,8 +6,8 @@ from avalanche.core import SupervisedPlugin
 from avalanche.models.utils import is_multi_task_module
 from torch.utils.data import DataLoader
 
-from ogd.integrations.guard import Every, Guard
-from ogd.memory import Memory
+from ogd.integrations.guard import Guard
+from ogd.memory import ExampleMemory, Memory
 
 
 class OGDPlugin(SupervisedPlugin):
@@ -17,15 +17,15 @@ class OGDPlugin(SupervisedPlugin):
     the memory's state, of plain values and tensors.
 
     Args:
-        memory: an `ogd.Memory` of the strategy's model; None: one made when the first experience begins.
-        every: how many steps share a projection or a rehearsal; see `Memory.protect`.
+        memory: a memory of the strategy's model; or `ogd.ExampleMemory` or `ogd.GradientMemory`, to make one when the
+            first experience begins.
         remember: whether an experience is remembered at its end. False: call `plugin.memory.remember` yourself.
-        options: those of `ogd.Memory`, for the memory to make, and of `Memory.protect`.
+        options: those of the memory to make, and of its `protect` (`every`, …).
     """
 
-    def __init__(self, memory: Memory | None = None, *, every: Every = None, remember: bool = True, **options: Any):
+    def __init__(self, memory: Memory | type[Memory] = ExampleMemory, *, remember: bool = True, **options: Any):
         super().__init__()
-        self.guard = Guard(memory, every, options)
+        self.guard = Guard(memory, options)
         self.remember = remember
 
     @property

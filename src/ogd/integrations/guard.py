@@ -6,36 +6,37 @@ from typing import Any
 
 from torch import nn
 
-from ogd.memory import Memory, Protection, Rehearsal
-from ogd.memory.protection import protection as protecting
-
-Every = protecting.Every | None
-WAY = ("by", "batch", "alpha", "labels", "refresh")  # options of `Memory.protect`
+from ogd.memory import Memory, Protection
 
 
 class Guard:
     """A memory, and the protections of the task under way.
 
     Args:
-        memory: one that exists, or None to make one when the first task begins.
-        every: how many steps share a projection or a rehearsal; see `Memory.protect`.
-        options: of `Memory.protect` (`by`, `batch`, `alpha`, …), and of the memory to make.
+        memory: a memory, or the class of the memory to make when the first task begins.
+        options: of the class's `protect` (`every`, …), and of the memory to make.
     """
 
-    def __init__(self, memory: Memory | None, every: Every, options: Mapping[str, Any]):
-        self.way = {"every": every, **{name: value for name, value in options.items() if name in WAY}}
-        options = {name: value for name, value in options.items() if name not in WAY}
-        if memory is not None and not isinstance(memory, Memory):
-            raise TypeError(f"memory must be an ogd.Memory or None, not {type(memory).__name__}")
-        if memory is not None and options:
-            raise TypeError(f"{', '.join(options)}: a given memory has its own options; give either memory= or these")
-        self.memory, self.options = memory, options
+    def __init__(self, memory: Memory | type[Memory], options: Mapping[str, Any]):
+        kind = memory if isinstance(memory, type) else type(memory)
+        if not issubclass(kind, Memory):
+            raise TypeError(
+                f"memory must be an ExampleMemory, a GradientMemory or one of these classes, not {memory!r}"
+            )
+        self.kind, self.memory = kind, None if isinstance(memory, type) else memory
+        self.protect_options = {name: value for name, value in options.items() if name in _names(kind.protect)}
+        self.options = {name: value for name, value in options.items() if name not in self.protect_options}
+        if unknown := [name for name in self.options if name not in _names(kind.__init__)]:
+            raise TypeError(f"{', '.join(unknown)}: not an option of {kind.__name__}, nor of its protect")
+        if self.memory is not None and self.options:
+            given = ", ".join(self.options)
+            raise TypeError(f"{given}: a given memory has its own options; give either a memory or these")
         self._stored: Mapping[str, Any] | None = None  # a state that came before there was a model
-        self._protections: list[Protection | Rehearsal] = []
+        self._protections: list[Protection] = []
 
     def of(self, model: nn.Module) -> Memory:
-        """The memory of this model, restored if a state was loaded before."""
-        memory = Memory(model, **self.options) if self.memory is None else self.memory
+        """Return the memory of this model, restored if a state was loaded before."""
+        memory = self.kind(model, **self.options) if self.memory is None else self.memory
         if all(module is not memory.model for module in model.modules()):
             raise ValueError(
                 f"the memory belongs to another {type(memory.model).__name__}, not to the {type(model).__name__} in "
@@ -51,7 +52,7 @@ class Guard:
         """Protect the model from these optimizers."""
         self.stop()
         memory = self.of(model)
-        self._protections = [memory.protect(optimizer, **self.way) for optimizer in optimizers]
+        self._protections = [memory.protect(optimizer, **self.protect_options) for optimizer in optimizers]
 
     def settle(self) -> None:
         """Project what is pending, before the weights are looked at."""
@@ -66,11 +67,11 @@ class Guard:
 
     def fail(self) -> None:
         """End it after an error; of a sharded memory when the next task begins, since other ranks may not take part."""
-        if self.memory is None or not self.memory.sharded:
+        if not getattr(self.memory, "sharded", False):
             self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """The memory's state, of plain values and tensors; empty where there is no memory yet."""
+        """Return the memory's state, of plain values and tensors; empty where there is no memory yet."""
         if self._stored is not None:
             return dict(self._stored)
         return {} if self.memory is None else self.memory.state_dict()
@@ -85,15 +86,14 @@ class Guard:
             self.memory.load_state_dict(stored)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For frameworks that pickle their plugins: the memory as its options and its state, without the model."""
-        options, memory = self.options, self.memory
-        if memory is not None and not options:
-            names = [
-                name
-                for name in inspect.signature(Memory.__init__).parameters
-                if hasattr(memory, name) and name != "model"
-            ]
-            options = {name: getattr(memory, name) for name in names}
-            options |= {"params": memory.parameters.wanted, "statistics": memory.statistics.way}
+        """Return the state for frameworks that pickle their plugins: the memory's options and state, not the model."""
+        options = self.options
+        if self.memory is not None and not options:
+            options = {name: getattr(self.memory, name) for name in _names(self.kind.__init__)}
         stored = self.state_dict() or None
         return {**vars(self), "memory": None, "options": options, "_stored": stored, "_protections": []}
+
+
+def _names(method: Any) -> list[str]:
+    """Return the names of a method's options: all arguments but the first, the model or the optimizer."""
+    return list(inspect.signature(method).parameters)[2:]

@@ -7,8 +7,8 @@ from typing import Any, Self
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ogd.integrations.guard import Every, Guard
-from ogd.memory import Memory
+from ogd.integrations.guard import Guard
+from ogd.memory import ExampleMemory, Memory
 
 
 class OGD(Callback):
@@ -38,20 +38,19 @@ class OGD(Callback):
         ...     quiet = dict(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
         ...     trainer = Trainer(max_epochs=1, callbacks=[ogd], enable_checkpointing=False, **quiet)
         ...     trainer.fit(model, torch.utils.data.DataLoader(task, batch_size=3))
-        >>> ogd.memory.tasks
+        >>> ogd.memory.task_sizes
         (2, 2)
 
     Args:
-        memory: an `ogd.Memory` of the LightningModule or of a module in it; None: one of the LightningModule, made
-            when the first `fit` begins, whose logits are what its `forward` returns.
-        every: how many steps share a projection or a rehearsal; see `Memory.protect`.
+        memory: a memory of the LightningModule or of a module in it; or `ogd.ExampleMemory` or `ogd.GradientMemory`,
+            to make one of the LightningModule when the first `fit` begins, whose logits are what its `forward` returns.
         remember: whether the training data are remembered at the end of `fit`. False: call
             `callback.memory.remember` yourself, where a task needs `classes=` or other data.
-        options: those of `ogd.Memory`, for the memory to make, and of `Memory.protect`.
+        options: those of the memory to make, and of its `protect` (`every`, …).
     """
 
-    def __init__(self, memory: Memory | None = None, *, every: Every = None, remember: bool = True, **options: Any):
-        self.guard = Guard(memory, every, options)
+    def __init__(self, memory: Memory | type[Memory] = ExampleMemory, *, remember: bool = True, **options: Any):
+        self.guard = Guard(memory, options)
         self.remember = remember
         self._done = False  # whether the task of this fit is remembered
 

@@ -1,7 +1,7 @@
 """Hugging Face: a callback that protects what earlier calls of `Trainer.train` have taught a model.
 
 It works with a `PeftModel` as with any other: what is trainable is protected. A loop that is written with Accelerate
-needs no callback: `accelerator.register_for_checkpointing(memory)` saves an `ogd.Memory` with everything else.
+needs no callback: `accelerator.register_for_checkpointing(memory)` saves a memory with everything else.
 """
 
 import os
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from ogd.integrations.guard import Every, Guard
-from ogd.memory import Memory
-from ogd.memory import state as state_files
+from ogd.integrations.guard import Guard
+from ogd.memory import ExampleMemory, Memory, load
+from ogd.memory.saving import read, write
 
 FILE = "ogd.safetensors"  # in each checkpoint's folder, and in the output folder when training has ended
 IGNORED = -100  # Hugging Face's label for a token that does not count
@@ -40,20 +40,20 @@ class OGDCallback(TrainerCallback):
         ...     _ = Trainer(model, args, train_dataset=task, callbacks=[ogd]).train()
         {...}
         {...}
-        >>> ogd.memory.tasks
+        >>> ogd.memory.task_sizes
         (2, 2)
 
     Args:
-        memory: an `ogd.Memory` of the model in training; None: one made when the first `train` begins.
-        every: how many steps share a projection or a rehearsal; see `Memory.protect`.
+        memory: a memory of the model in training; or `ogd.ExampleMemory` or `ogd.GradientMemory`, to make one when the
+            first `train` begins.
         remember: whether the training data are remembered at the end of `train`. False: call
             `callback.memory.remember` yourself.
-        options: those of `ogd.Memory`, for the memory to make, and of `Memory.protect`. Where labels are tokens,
-            `outputs` must be a function, such as `next_tokens`.
+        options: those of the memory to make, and of its `protect` (`every`, …). In a `GradientMemory` of a model whose
+            labels are tokens `outputs` must be a function, such as `next_tokens`.
     """
 
-    def __init__(self, memory: Memory | None = None, *, every: Every = None, remember: bool = True, **options: Any):
-        self.guard = Guard(memory, every, options)
+    def __init__(self, memory: Memory | type[Memory] = ExampleMemory, *, remember: bool = True, **options: Any):
+        self.guard = Guard(memory, options)
         self.remember = remember
         self._folder: Path | None = None
 
@@ -63,9 +63,15 @@ class OGDCallback(TrainerCallback):
         return self.guard.memory
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], model: nn.Module, *, every: Every = None, **options: Any) -> Self:
-        """A callback with the memory in an output folder or a checkpoint's; for the options see `Memory.load`."""
-        return cls(Memory.load(Path(folder) / FILE, model, **options), every=every)
+    def load(cls, folder: str | os.PathLike[str], model: nn.Module, **options: Any) -> Self:
+        """Return a callback with the memory in an output folder or a checkpoint's.
+
+        Args:
+            folder: the folder that holds `ogd.safetensors`.
+            model: the model, with the weights of that time.
+            options: those of the callback, such as `every`. For options of the memory, use `ogd.load` yourself.
+        """
+        return cls(load(Path(folder) / FILE, model), **options)
 
     def restore(self, folder: str | os.PathLike[str]) -> None:
         """Name the folder before `train(resume_from_checkpoint=folder)`, if it is not in the output folder."""
@@ -95,7 +101,7 @@ class OGDCallback(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.memory is not None:
-            write(self.memory, Path(args.output_dir) / f"checkpoint-{state.global_step}", args.should_save)
+            write_to(self.memory, Path(args.output_dir) / f"checkpoint-{state.global_step}", args.should_save)
 
     def on_train_end(
         self,
@@ -112,7 +118,7 @@ class OGDCallback(TrainerCallback):
         if self.remember:
             memory.remember(train_dataloader)
         if args.save_strategy != "no":
-            write(memory, Path(args.output_dir), args.should_save)
+            write_to(memory, Path(args.output_dir), args.should_save)
 
     def _saved(self, args: TrainingArguments, step: int) -> dict[str, Any]:
         """The state in the folder of the checkpoint that training resumes from; Trainer does not say which it is."""
@@ -123,15 +129,15 @@ class OGDCallback(TrainerCallback):
                 f"training resumes from step {step}, but there is no memory {folder / FILE}: call "
                 "callback.restore(folder) with the folder that you gave to train(resume_from_checkpoint=folder)"
             )
-        return state_files.read(folder / FILE)
+        return read(folder / FILE)
 
 
-def write(memory: Memory, folder: Path, here: bool) -> None:
+def write_to(memory: Memory, folder: Path, here: bool) -> None:
     """Put the memory into a folder. Every rank must call it, since a sharded memory is of all; one of them writes."""
     stored = memory.state_dict()
     if here:
         folder.mkdir(parents=True, exist_ok=True)
-        state_files.write(stored, folder / FILE)
+        write(stored, folder / FILE)
 
 
 def next_tokens(z: Tensor, y: Tensor) -> Tensor:

@@ -8,15 +8,18 @@ from ogd.memory.blocks.factored import Factored
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.blocks.sparse import Sparse
 from ogd.memory.blocks.stacking import stacked
-from ogd.memory.budget import BudgetExceeded
-from ogd.memory.gradients.explain import Explanation
-from ogd.memory.gradients.gather import output_gradients
+from ogd.memory.data.budget import BudgetExceeded
+from ogd.memory.example_memory import ExampleMemory
+from ogd.memory.explanation import Explanation
+from ogd.memory.gradient_memory import GradientMemory
 from ogd.memory.gradients.layers import register_layer
+from ogd.memory.loading import load
 from ogd.memory.memory import Memory
-from ogd.memory.protection.protection import Protection
-from ogd.memory.protection.rehearsal import Rehearsal
-from ogd.memory.protection.stats import Stats
-from ogd.memory.rehearsal.memory import ExampleMemory
+from ogd.memory.optimizers.projection import Projection
+from ogd.memory.optimizers.protection import Protection
+from ogd.memory.optimizers.rehearsal import Rehearsal
+from ogd.memory.output_gradients import output_gradients
+from ogd.memory.stats import ExampleStats, GradientStats
 
 __all__ = [
     "Block",
@@ -24,15 +27,19 @@ __all__ = [
     "Convolved",
     "Dense",
     "ExampleMemory",
+    "ExampleStats",
     "Explanation",
     "Factored",
+    "GradientMemory",
+    "GradientStats",
     "LongWork",
     "Memory",
     "Piece",
+    "Projection",
     "Protection",
     "Rehearsal",
     "Sparse",
-    "Stats",
+    "load",
     "output_gradients",
     "register_layer",
     "stacked",

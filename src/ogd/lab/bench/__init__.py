@@ -38,7 +38,7 @@ RATIOS = [
         "protect_vs_dense_speedup",
         "dense",
         "protected",
-        "your own loop under Memory.protect (800 directions), against the same with a dense basis",
+        "your own loop under GradientMemory (800 directions), against the same with a dense basis",
     ),
     (
         "collect_speedup",

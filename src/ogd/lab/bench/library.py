@@ -1,10 +1,10 @@
-"""Contestants of the library: what `ogd.Memory` costs someone's own loop, in time and in bytes."""
+"""Contestants of the library: what the memories cost someone's own loop, in time and in bytes."""
 
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,9 @@ from ogd.lab.bench.laboratory import plain_loop
 from ogd.lab.bench.stopwatch import Contestant
 from ogd.lab.models import PAPER, mlp
 from ogd.lab.records.speed import Ratio
-from ogd.memory import Memory
+from ogd.memory import ExampleMemory, GradientMemory, Memory
 
+M = TypeVar("M", bound=Memory)
 STORED = 200  # gradients per task
 TURN = 250  # steps of a loop
 
@@ -48,7 +49,7 @@ def contestants() -> dict[str, Contestant]:
     x, y = torch.rand(STORED, PAPER[0]), torch.randint(PAPER[-1], (STORED,))
     return {
         "protected": plain_loop(64, _protect(1)),
-        "collect": timed(lambda: Memory(model).remember((x, y))),
+        "collect": timed(lambda: GradientMemory(model).remember((x, y))),
         "collect by a loop": timed(lambda: loop_of_backwards(model, x, y)),
     }
 
@@ -66,7 +67,7 @@ def loops() -> dict[str, Contestant]:
 def bytes_ratio() -> Ratio:
     """Bytes of a dense gradient over those a direction takes on disk; the words say what it takes with K in memory."""
     model = mlp()
-    memory = _remembered(model)
+    memory = _remembered(GradientMemory(model, STORED))
     assert memory.rank  # K is made when it is first needed
     dense = sum(w.numel() * w.element_size() for w in model.parameters())
     with tempfile.TemporaryDirectory() as folder:
@@ -101,17 +102,16 @@ def loop_of_backwards(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def _protect(every: int | Literal["auto"]) -> Callable[[nn.Module, torch.optim.Optimizer], None]:
     def prepare(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        _remembered(model).protect(optimizer, every)
+        _remembered(GradientMemory(model, STORED)).protect(optimizer, every)
 
     return prepare
 
 
 def _rehearse(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    _remembered(model, keep="examples").protect(optimizer, every=10, batch=20)
+    _remembered(ExampleMemory(model, STORED)).protect(optimizer, every=10, batch_size=20)
 
 
-def _remembered(model: nn.Module, keep: Literal["gradients", "examples"] = "gradients") -> Memory:
-    memory = Memory(model, per_task=STORED, keep=keep)
+def _remembered(memory: M) -> M:
     for _ in range(laboratory.DIRECTIONS // STORED):
         images = torch.randint(256, (STORED, PAPER[0])) / 255
         memory.remember((images, torch.randint(PAPER[-1], (STORED,))))

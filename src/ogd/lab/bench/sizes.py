@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ogd.lab.bench.stopwatch import Contestant
-from ogd.memory import Memory
+from ogd.memory import GradientMemory
 
 DIRECTIONS, BATCH, EVERY = 200, 32, 50
 
@@ -78,7 +78,7 @@ def steps_of(model: nn.Module, count: int, every: int | None) -> Contestant:
     x, y = images(BATCH)
     protection = None
     if every is not None:
-        memory = Memory(model, per_task=DIRECTIONS)
+        memory = GradientMemory(model, per_task=DIRECTIONS)
         memory.remember(images(DIRECTIONS))
         protection = memory.protect(optimizer, every)
 
@@ -100,7 +100,7 @@ def steps_of(model: nn.Module, count: int, every: int | None) -> Contestant:
 
 def first_step(model: nn.Module) -> Contestant:
     """K, K⁺ and the first projection of `DIRECTIONS` directions, and the step itself."""
-    memory = Memory(model, per_task=DIRECTIONS)
+    memory = GradientMemory(model, per_task=DIRECTIONS)
     memory.remember(images(DIRECTIONS))
     x, y = images(BATCH)
 

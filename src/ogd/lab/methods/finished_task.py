@@ -2,7 +2,7 @@
 
 uniform      any examples
 balanced     as equal numbers of each class as possible
-uncertain    the more uncertain the model is of an example, the likelier (`ogd.memory.inputs.uncertain`)
+uncertain    the more uncertain the model is of an example, the likelier (`ogd.memory.data.uncertainty`)
 hardest      the examples that the model is most uncertain of, as FROMP chooses them
 herding      one after the other, so that the mean of the stored examples' probabilities stays near the mean of all
 
@@ -19,9 +19,9 @@ from ogd.checks import ArgumentError
 from ogd.lab.benchmarks import Task
 from ogd.lab.benchmarks.batches import Batch, examples
 from ogd.lab.models.stack import Stack
-from ogd.memory.inputs.balance import balanced_rows
-from ogd.memory.inputs.merging import merged
-from ogd.memory.inputs.uncertain import AMONG, entropies, uncertain_order
+from ogd.memory.data.sampling import balanced_rows
+from ogd.memory.data.uncertainty import AMONG, entropies, uncertain_order
+from ogd.memory.examples.clustering import merged
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FinishedTask:
     def draw(self, n: int, choose: str = "uniform", merge: int = 1) -> Batch:
         """Return n training examples of the task per run, the same ones for every method with the same `choose`.
 
-        With `merge`, draw `merge` × n examples, cluster them and return the means (`ogd.memory.inputs.merging`).
+        With `merge`, draw `merge` × n examples, cluster them and return the means (`ogd.memory.examples.clustering`).
         """
         if merge > 1:
             return self._merged(self.draw(n * merge, choose), n)

@@ -2,9 +2,9 @@
 
 At the end of a task the gradients of some outputs are stored: the true class's logit of each example (GTL), the mean
 logit (AVE) or every logit (ALL) of the task's head. They are the rows of G, and from then on the weights move only by
-P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; store and projector are those of `ogd.Memory`. With `refresh`
-the examples are stored instead, and their gradients computed again at the present weights. With `directions` the rows
-of G are chosen or combined from the gradients of more examples: `ogd.lab.methods.directions`.
+P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; store and projector are those of `ogd.GradientMemory`. With
+`refresh` the examples are stored instead, and their gradients computed again at the present weights. With `directions`
+the rows of G are chosen or combined from the gradients of more examples: `ogd.lab.methods.directions`.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,6 @@ from ogd.lab.optimizers import SGD, Optimizer
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.blocks.stacking import written_out
 from ogd.memory.projection.projector import Projector, projector_of
-from ogd.memory.projection.rows import shortened
 from ogd.memory.projection.store import Store
 
 Classes = tuple[int, ...] | None
@@ -125,7 +124,8 @@ class OGD(Method):
 
     def _shrink(self, shares: Sequence[int], outputs: int) -> None:
         """Keep as much of each task as its share allows: the first of its gradients or examples."""
-        self.store = shortened(self.store, shares)
+        rows = zip(self.store.tasks, self.store.rows_per_example, shares, strict=False)
+        self.store = self.store.with_rows([range(min(n, share // each * each)) for n, each, share in rows])
         pairs = zip(self.batches, shares, strict=False)
         self.batches = [(next(batch.split(n // self._width(of, outputs))), of) for (batch, of), n in pairs]
 

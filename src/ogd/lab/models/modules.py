@@ -21,7 +21,7 @@ from ogd.lab.models.initial import Heads, draw_again
 from ogd.lab.models.stack import Stack, run_numbers
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.blocks.stacking import stacked
-from ogd.memory.inputs.outputs import Outputs
+from ogd.memory.gradients.outputs import Outputs
 
 WHOLE = (torch.int32, torch.int64)  # inputs that stay as they are: numbers of words, say
 CHUNK_BYTES = 2**28  # what the gradients of single examples may take at a time

@@ -24,6 +24,11 @@ from ogd.tensor_files import is_finite
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # of stored numbers
 
 
+def working(dtype: torch.dtype) -> torch.dtype:
+    """Return the precision in which updates of a parameter are projected and rows are formed: half types in float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 @dataclass(frozen=True, eq=False)
 class Block(ABC):
     """Rows of G in the columns of a layer's parameters.

@@ -9,11 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ogd.checks import whole_number
-from ogd.memory.blocks.block import Block, check_numbers
+from ogd.memory.blocks.block import Block, check_numbers, working
 from ogd.memory.blocks.convolution import PART, convolution_gram, offsets_cost, patches, weight_gradient
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.factored import Factored, outputs_grow
-from ogd.memory.blocks.precision import working
 
 Pair = tuple[int, int]
 

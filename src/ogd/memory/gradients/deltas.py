@@ -1,28 +1,18 @@
 """Uses of parameters → pieces of G: the δ of each example, and the proof that it is that example's alone."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ogd.memory.blocks.pieces import Piece
-from ogd.memory.gradients.layer_calls import Calls, layer_uses
-from ogd.memory.gradients.weight_uses import Use, weight_uses
+from ogd.memory.gradients.weight_uses import Use
 
 ROUNDING = 4  # units in the last place, of normal and of subnormal numbers
 
 
-def sources(f: Tensor, calls: Calls, names: Mapping[int, str], uses: Counter[int]) -> list[Use]:
-    """The uses from which the parameters are read: of layers in the table first, then of the graph."""
-    found = list(layer_uses(calls, names, uses, len(f)))
-    covered = {name for use in found for name in use.names}
-    rest = {i: name for i, name in names.items() if name not in covered}
-    return found + list(weight_uses(f, rest, uses))
-
-
-def read(f: Tensor, found: Sequence[Use]) -> list[Piece]:
-    """One backward pass per output gives every use its δ; one more shows that δ_i is of example i alone."""
+def pieces_of_uses(f: Tensor, found: Sequence[Use]) -> list[Piece]:
+    """Run a backward pass per output, which gives every use its δ, and one to show that δ_i is of example i alone."""
     if not found:
         return []
     B, k = f.shape

@@ -1,7 +1,7 @@
 """Model + examples → blocks: the gradient of each chosen output of each example, the rows of G.
 
 One forward pass, and one backward pass per output, serve a whole chunk: what went into a layer or an operation is
-known, and autograd gives the gradient δ at its output (`calls`, `uses`, `reading`). A parameter that was used
+known, and autograd gives the gradient δ at its output (`layers`, `weight_uses`, `deltas`). A parameter that was used
 several times, or in a way that is not known, is differentiated example by example (torch.func, or a loop where that
 cannot).
 """
@@ -12,58 +12,26 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.jit import ScriptModule
+from torch import Tensor
 
 from ogd.long_work import say
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.pieces import Piece, appended
-from ogd.memory.checks import check_options, check_parameters, check_task
+from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, length, moved, take
 from ogd.memory.gradients.autograd_graph import check_visible, uses_of
-from ogd.memory.gradients.deltas import read, sources
-from ogd.memory.gradients.layer_calls import watching
-from ogd.memory.gradients.per_example import CHUNK_BYTES, per_example
-from ogd.memory.gradients.preserving import preserving
-from ogd.memory.inputs.batches import Chunk, length, moved, take
-from ogd.memory.inputs.outputs import Chosen, Outputs, check_labels
+from ogd.memory.gradients.deltas import pieces_of_uses
+from ogd.memory.gradients.layers import layer_uses, watched_calls
+from ogd.memory.gradients.outputs import ChosenOutputs, check_labels
+from ogd.memory.gradients.per_example import per_example
+from ogd.memory.gradients.weight_uses import weight_uses
+from ogd.memory.model.eval_mode import isolated_eval_mode
 
 Params = Mapping[str, Tensor]
-CHUNK_MOST = 256
-
-
-def output_gradients(
-    model: nn.Module,
-    x: Any,
-    y: Any,
-    *,
-    outputs: Outputs = "true",
-    classes: Sequence[int] | None = None,
-    chunk_size: int | None = None,
-) -> tuple[list[Piece], int]:
-    """The gradients of a model's outputs on examples (x, y): the pieces of G, and its number of rows.
-
-    The rows are in the order of the examples, those of one example in the order of its outputs; the columns are
-    the trainable parameters. `outputs`, `classes` and `chunk_size` are those of `Memory`, which reads its
-    gradients in the same way: in evaluation mode, and the model is as before afterwards.
-
-    Examples:
-        >>> model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
-        >>> pieces, n = output_gradients(model, torch.randn(2, 4), None, outputs="all")
-        >>> n, [piece.names for piece in pieces]
-        (6, [('0.weight', '0.bias'), ('2.weight', '2.bias')])
-    """
-    check_options(model, None, outputs, None, chunk_size)
-    check_task(classes, None, None)
-    params = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    check_model(model, params)
-    pieces, n = gather(Chosen(model, outputs, None, classes), params, [(x, y)], 0, chunk_size)
-    check_dependent(bool(pieces))
-    return pieces, n
 
 
 def gather(
-    chosen: Chosen,
+    chosen: ChosenOutputs,
     params: Params,
     batches: Iterable[Chunk],
     start: int,
@@ -78,7 +46,7 @@ def gather(
     device = next(iter(params.values())).device
     pieces: list[Piece] = []
     n = start
-    with preserving(chosen.model):
+    with isolated_eval_mode(chosen.model):
         for batch in batches:
             x, y = moved(batch, device)
             check_labels(y, chosen.outputs, chosen.classes)
@@ -128,9 +96,9 @@ def _given_up(pieces: list[Piece]) -> Iterator[Piece]:
         yield pieces.pop()
 
 
-def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:
+def collect(chosen: ChosenOutputs, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:
     """The pieces of G for one chunk, and its number of rows: example by example, output by output."""
-    with watching(chosen.model) as calls:
+    with watched_calls(chosen.model) as calls:
         scores = chosen.scores(x)
     chosen.check(scores, y)
     f = chosen.choose(scores, y)  # (B, k)
@@ -140,7 +108,9 @@ def collect(chosen: Chosen, params: Params, x: Any, y: Any) -> tuple[list[Piece]
     check_visible(f, chosen.model, params)
     uses = uses_of(f)
     names = {id(p): name for name, p in params.items()}
-    pieces = read(f, sources(f, calls, names, uses))
+    found = list(layer_uses(calls, names, uses, B))
+    others = {i: name for i, name in names.items() if all(name not in use.names for use in found)}
+    pieces = pieces_of_uses(f, [*found, *weight_uses(f, others, uses)])
     covered = {name for piece in pieces for name in piece.names}
     rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
     if rest:
@@ -160,18 +130,12 @@ def _say(expected: int, done: int, seconds: float, pieces: Sequence[Piece]) -> N
     say(f"remembering up to {expected:,} examples", times * seconds if seconds > 3 else 0, times * nbytes)
 
 
-def check_dtype(dtype: object) -> None:
-    """Whether gradients can be stored so."""
-    if dtype is not None and dtype not in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        raise TypeError(f"dtype must be None or a floating-point type such as torch.bfloat16, not {dtype!r}")
-
-
 def _stored(piece: Piece, params: Params, dtype: torch.dtype | None) -> Block:
     """The block in `dtype`, or as its parameter is: a model that uses autocast computes in another type."""
     return piece.block.to(piece.block.device, dtype or params[piece.names[0]].dtype)
 
 
-def fitting(chosen: Chosen, x: Any, y: Any) -> int:
+def fitting(chosen: ChosenOutputs, x: Any, y: Any) -> int:
     """How many examples fit a chunk, from what autograd keeps for the backward passes of this one."""
     held: dict[int, int] = {}
 
@@ -186,28 +150,7 @@ def fitting(chosen: Chosen, x: Any, y: Any) -> int:
     k = chosen.choose(scores, y).numel()
     weights = {p.untyped_storage().data_ptr() for p in chosen.parameters()}
     each = sum(size for pointer, size in held.items() if pointer not in weights)
-    return min(max(CHUNK_BYTES // max(each * k, 1), 1), CHUNK_MOST)
-
-
-def check_model(model: nn.Module, params: Params) -> None:
-    """Something must be trainable, and each example have a gradient of its own, and a real one."""
-    if not params:
-        raise ValueError("nothing to protect: no chosen parameter is trainable (requires_grad=True)")
-    check_parameters(model)
-    for name, p in model.named_parameters():
-        if p.is_complex():
-            raise ValueError(f"{name} is complex: only real parameters can be protected")
-    for name, module in model.named_modules():
-        if isinstance(module, ScriptModule) and (len(module._parameters) or len(module._buffers)):
-            raise ValueError(
-                f"{name or 'the model'} is a ScriptModule, into which no hook can look: train and remember the module "
-                "that was scripted or traced, and script it afterwards"
-            )
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
-            raise ValueError(
-                f"{name or 'the model'} normalises by the batch even in evaluation mode, so no example has a "
-                "gradient of its own: use track_running_stats=True"
-            )
+    return min(max(CHUNK_BYTES // max(each * k, 1), 1), CHUNK_SIZE)
 
 
 def check_finite(pieces: Sequence[Piece]) -> None:

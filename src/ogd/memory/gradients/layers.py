@@ -1,20 +1,25 @@
-"""How a layer's gradient is read: a table from the layer's type to a rule.
+"""Layers whose gradients factor: a table from the layer's type to a rule, and hooks that see what goes into them.
 
 A layer in the table computes y = x U + b for every position of its input, or is a convolution. Of most layers the
 rule comes from a reader: from the input x and the gradient d at the output (batch first) it returns A (B, T, in) and
 D (B, T, out), whose T outer products, summed, are the example's gradient of the weight.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
+from torch.nn.modules.module import _global_forward_hooks
 
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.gradients.factoring import convolution_pieces, outer_pieces
+from ogd.memory.gradients.weight_uses import Use
 
 Reader = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -65,6 +70,70 @@ def rule_of(layer: nn.Module) -> Rule | None:
     # a forward put on the layer itself may compute anything
     own_forward = "forward" in vars(layer)
     return rule if own_weight and not grouped and not own_forward else None
+
+
+class Call:
+    """What a hook saw of one call of a layer."""
+
+    def __init__(self, a: Tensor, out: Tensor):
+        self.a, self.version = a.detach(), a._version
+        # the edge, not the tensor: an in-place ReLU would move the tensor behind itself
+        self.edge: GradientEdge = get_gradient_edge(out)
+        self.batch = (a.shape[0], out.shape[0])
+
+
+Calls = dict[nn.Module, list[Call]]
+
+
+@contextmanager
+def watched_calls(model: nn.Module) -> Iterator[Calls]:
+    """Record every call of a layer that has a rule, inside the block."""
+    calls: Calls = {}
+
+    def hook(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        seen = calls.setdefault(layer, [])
+        if isinstance(out, Tensor) and out.grad_fn is not None and args:
+            seen.append(Call(args[0], out))
+
+    # first in the queue, so that other hooks cannot have replaced the output; those for all modules come before
+    layers = [] if _global_forward_hooks else [layer for layer in model.modules() if rule_of(layer)]
+    handles = [layer.register_forward_hook(hook, prepend=True) for layer in layers]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def layer_uses(calls: Calls, names: Mapping[int, str], uses: Counter[int], B: int) -> Iterator[Use]:
+    """The uses of layers that were called once, on B examples, and whose parameters nothing else used."""
+    for layer, seen in calls.items():
+        if len(seen) == 1 and _alone(layer, seen[0], uses, names, B):
+            yield _use(layer, seen[0], names)
+
+
+def _alone(layer: nn.Module, call: Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:
+    """Whether the layer's gradient comes from this call only, with the examples on the first axis."""
+    own = [p for p in layer._parameters.values() if p is not None]
+    return (
+        id(layer.weight) in names
+        and all(uses[id(p)] == 1 for p in own if id(p) in names)
+        and call.a.ndim > 1
+        and call.batch == (B, B)
+        and call.a._version == call.version
+    )
+
+
+def _use(layer: nn.Module, call: Call, names: Mapping[int, str]) -> Use:
+    rule = rule_of(layer)
+    assert rule is not None
+    own = [layer._parameters["weight"], layer._parameters.get("bias")]
+    named = tuple(names[id(p)] for p in own if p is not None and id(p) in names)
+
+    def pieces(d: Tensor, axis: int) -> list[Piece]:
+        return rule.pieces(layer, named, call.a, d)
+
+    return Use(named, call.edge, pieces, lambda t, B, axis: t if axis == 0 else None)
 
 
 def _positions(x: Tensor) -> Tensor:

@@ -9,14 +9,12 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from ogd.memory.inputs.examples import length, take
-from ogd.memory.inputs.outputs import Chosen
+from ogd.memory.data.batches import CHUNK_BYTES, length, take
+from ogd.memory.gradients.outputs import ChosenOutputs
 from ogd.memory.model.parameters import substituted
 
-CHUNK_BYTES = 2**28  # what a chunk of examples may take at a time, kept for its backward passes or as gradients
 
-
-def per_example(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any, k: int) -> dict[str, Tensor]:
+def per_example(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: Any, k: int) -> dict[str, Tensor]:
     """Gradients (B·k, p) of the given parameters, each example alone in its batch."""
 
     def alone(weights: dict[str, Tensor], x: Any, y: Any) -> Tensor:
@@ -42,7 +40,7 @@ def per_example(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any, k:
     return {name: G.detach().flatten(0, 1).reshape(-1, params[name].numel()) for name, G in rows.items()}
 
 
-def _loop(chosen: Chosen, params: Mapping[str, Tensor], x: Any, y: Any) -> dict[str, Tensor]:
+def _loop(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: Any) -> dict[str, Tensor]:
     rows: list[Sequence[Tensor]] = []
     for i in range(length((x, y))):
         f = chosen(take(x, slice(i, i + 1)), take(y, slice(i, i + 1)))

@@ -1,11 +1,19 @@
-"""Which of a model's parameters are protected: those chosen by name that are trainable, now or later."""
+"""A model's parameters by their plain names, and which of them are protected.
+
+A plain name is the one in the model itself, whatever `torch.compile` or DDP has put around it.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
-from ogd.memory.model.names import plain_names
+_PRIVATE = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  # nobody else has such names
+_WRAPPING = _PRIVATE | {"module"}
+_WRAPPERS = (DistributedDataParallel, DataParallel, AveragedModel)  # hold the model as `module`, as others might too
 
 
 class Parameters:
@@ -57,6 +65,51 @@ class Parameters:
         return [name for name in names if name is not None]
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside `torch.compile`, DDP and the like.
+
+    Examples:
+        >>> model = nn.Linear(2, 1)
+        >>> unwrapped(nn.DataParallel(model)) is model
+        True
+    """
+    for name in _WRAPPING.intersection(model._modules.keys()):
+        child = model._modules[name]
+        if child is not None and _wraps(model, name):
+            return unwrapped(child)
+    return model
+
+
+def plain_names(model: nn.Module) -> dict[str, str]:
+    """The plain name of every parameter, buffer and module, by the name that PyTorch gives it.
+
+    Examples:
+        >>> plain_names(nn.DataParallel(nn.Linear(2, 1)))
+        {'': '', 'module': '', 'module.weight': 'weight', 'module.bias': 'bias'}
+    """
+    modules = dict(model.named_modules(remove_duplicate=False))
+    plain = {"": ""}
+    for name in modules:
+        if name:
+            parent, _, leaf = name.rpartition(".")
+            plain[name] = plain[parent] if _wraps(modules[parent], leaf) else _joined(plain[parent], leaf)
+    for name, module in modules.items():
+        for leaf in (*module._parameters.keys(), *module._buffers.keys()):  # scripted modules have only keys()
+            plain[_joined(name, leaf)] = _joined(plain[name], leaf)
+    return plain
+
+
+def first_parameter(model: nn.Module) -> Tensor | None:
+    """Return the first of the model's parameters; None without any."""
+    return next(model.parameters(), None)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of the model's first parameter; the CPU without any."""
+    first = first_parameter(model)
+    return torch.device("cpu") if first is None else first.device
+
+
 @contextmanager
 def substituted(model: nn.Module, values: Mapping[int, Tensor]) -> Iterator[None]:
     """Inside, the model computes with `values[id(p)]` in place of its parameters p.
@@ -79,6 +132,14 @@ def substituted(model: nn.Module, values: Mapping[int, Tensor]) -> Iterator[None
     finally:
         for parameters, name, p in own:
             parameters[name] = p
+
+
+def _wraps(parent: nn.Module, leaf: str) -> bool:
+    return leaf in _PRIVATE or (leaf == "module" and isinstance(parent, _WRAPPERS))
+
+
+def _joined(parent: str, leaf: str) -> str:
+    return f"{parent}.{leaf}" if parent else leaf
 
 
 def _under(name: str, prefix: str) -> bool:

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks.block import Block
+from ogd.memory.blocks.block import Block, working
 from ogd.memory.blocks.pieces import Piece
-from ogd.memory.blocks.precision import working
 from ogd.memory.ranks.collective import streamed, summed
 
 PART = 2**26  # bytes of a block of half-precision numbers that are turned into others at a time

@@ -29,19 +29,6 @@ def cutoff(n: int, dtype: torch.dtype) -> float:
     return rounding if dtype == torch.float64 else max(rounding, 1e-10)
 
 
-def extend(K: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
-    """K of old and new rows from the old K (..., n, n), G_new G_oldᵀ (..., m, n), G_new G_newᵀ (..., m, m).
-
-    Examples:
-        >>> G = torch.randn(5, 8, dtype=torch.float64)
-        >>> torch.allclose(extend(G[:3] @ G[:3].mT, G[3:] @ G[:3].mT, G[3:] @ G[3:].mT), G @ G.mT)
-        True
-    """
-    if not K.shape[-1]:
-        return corner
-    return torch.cat([torch.cat([K, cross.mT], -1), torch.cat([cross, corner], -1)], -2)
-
-
 def whitener(K: Tensor, rtol: float) -> Tensor:
     """W (..., r, n) with K⁺ = Wᵀ W, so that W G has orthonormal rows which span the rows of G.
 

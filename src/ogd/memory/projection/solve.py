@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ogd.long_work import announce
-from ogd.memory.blocks.precision import working
+from ogd.memory.blocks.block import working
 from ogd.memory.projection.columns import Columns
 from ogd.memory.projection.pseudo_inverse import coefficients, inverse_lengths
 

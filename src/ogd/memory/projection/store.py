@@ -1,47 +1,23 @@
-"""All of G: pieces, each a block of some parameters and some rows; and K = G Gᵀ, extended by its new rows."""
+"""All of G: pieces, each a block of some parameters and some rows; and K = G Gᵀ for the columns asked for."""
 
-from collections.abc import Collection, Iterable, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ogd.long_work import announce
+from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.pieces import Piece, appended
-from ogd.memory.projection.pseudo_inverse import cutoff, extend, rank, triangular_whitener
-from ogd.memory.ranks.collective import streamed, summed
+from ogd.memory.projection.gram_matrix import extended_gram, sharded_gram
+from ogd.memory.projection.pseudo_inverse import cutoff, rank, triangular_whitener
+from ogd.memory.ranks.agreement import bytes_of, hashed
+from ogd.memory.ranks.collective import together
 
 Shapes = Mapping[str, torch.Size]
-
-
-def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
-    """K for all n rows of G from the K of the first ones: only the new rows are computed, and half of their square."""
-    old = K.shape[-1]
-    rows = K.new_zeros(*K.shape[:-2], n - old, n)  # (..., new, n)
-    before = [piece.between(0, old) for piece in pieces if piece.start < old]
-    new = [piece.since(old) for piece in pieces if piece.stop > old]
-    for i, piece in enumerate(new):
-        mine = slice(piece.start - old, piece.stop - old)
-        for other in before + new[i:]:
-            overlap = piece.gram(other)
-            if overlap is not None:
-                rows[..., mine, other.start : other.stop] += overlap.to(K.device)
-                if other.start >= old and other is not piece:
-                    rows[..., other.start - old : other.stop - old, piece.start : piece.stop] += overlap.mT.to(K.device)
-    return extend(K, rows[..., :old], rows[..., old:])
-
-
-def sharded_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
-    """The same where each rank has some rows: it compares the new rows of all ranks with its own. Collective."""
-    old = K.shape[-1]
-    rows = K.new_zeros(n - old, n)
-    for new in streamed([piece.since(old) for piece in pieces if piece.stop > old], K.device):
-        for other in pieces:
-            overlap = new.gram(other)
-            if overlap is not None:
-                rows[new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
-    (rows,) = summed(rows)
-    return extend(K, rows[:, :old], rows[:, old:])
 
 
 class Store:
@@ -51,17 +27,19 @@ class Store:
     Sharded, the pieces are this rank's rows of G only; tasks, shapes and K are those of all ranks.
     """
 
+    unit: ClassVar[str] = "directions"
+
     def __init__(
         self,
         pieces: Iterable[Piece] = (),
         tasks: Iterable[int] = (),
         shapes: Shapes | None = None,
-        each: Iterable[int] | None = None,
+        rows_per_example: Iterable[int] | None = None,
         sharded: bool = False,
     ):
         self.pieces, self.sharded = list(pieces), sharded
         self.tasks = tuple(tasks)  # rows of each task
-        self.each = tuple([1] * len(self.tasks) if each is None else each)  # of these, rows of each example
+        self.rows_per_example = tuple([1] * len(self.tasks) if rows_per_example is None else rows_per_example)
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
         self.whiteners: dict[frozenset[str], Tensor] = {}  # of the K that are well conditioned
@@ -79,9 +57,29 @@ class Store:
         return sum(piece.block.nbytes for piece in self.pieces)
 
     @property
+    def total_nbytes(self) -> int:
+        """Bytes of the rows of all ranks. Collective if sharded."""
+        return sum(together(lambda: self.nbytes, "count its bytes")) if self.sharded else self.nbytes
+
+    @property
     def derived_nbytes(self) -> int:
         """Bytes of K and of its W."""
         return sum(t.nbytes for kind in (self.grams, self.whiteners) for t in kind.values())
+
+    @property
+    def fingerprint(self) -> bytes:
+        """A hash of all that is stored; of a sharded store, of what its ranks must have in common.
+
+        Examples:
+            >>> Store().fingerprint == Store().fingerprint, Store().fingerprint == Store(tasks=[1]).fingerprint
+            (True, False)
+        """
+        shapes = sorted((name, tuple(shape)) for name, shape in self.shapes.items())
+        parts = [repr((self.tasks, self.rows_per_example, shapes, self.sharded)).encode()]
+        for piece in () if self.sharded else self.pieces:
+            parts.append(repr((piece.names, piece.start)).encode())
+            parts += [hashed(bytes_of(t)) for _, t in sorted(piece.block.tensors().items())]
+        return hashed(b"".join(parts))
 
     @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
@@ -105,15 +103,71 @@ class Store:
         self.whiteners[key] = W
         return W
 
-    def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes, each: int = 1) -> "Store":
-        """This store and another task, with `each` rows per example; K of the old rows is kept."""
+    def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes, rows_per_example: int = 1) -> "Store":
+        """Return this store and another task; K of the old rows is kept."""
         self.check_shapes(shapes)
         pieces = appended(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
-        store = Store(pieces, (*self.tasks, rows), self.shapes | stored, (*self.each, each), self.sharded)
+        store = Store(
+            pieces, (*self.tasks, rows), self.shapes | stored, (*self.rows_per_example, rows_per_example), self.sharded
+        )
         store.grams, store.whiteners = dict(self.grams), dict(self.whiteners)
         store.singular = set(self.singular)
         return store
+
+    @property
+    def examples_of_tasks(self) -> list[int]:
+        """The number of examples of each task."""
+        return [rows // each for rows, each in zip(self.tasks, self.rows_per_example, strict=True)]
+
+    def size_per_example(self, *, in_bytes: bool) -> list[int]:
+        """Return how many rows, or bytes, an example of each task takes. Collective if sharded."""
+        if not in_bytes:
+            return list(self.rows_per_example)
+        mine = self._bytes_of_tasks()
+        held = together(lambda: mine, "count its bytes") if self.sharded else [mine]
+        return [-int(-sum(nbytes) // n) for *nbytes, n in zip(*held, self.examples_of_tasks, strict=True)]
+
+    def _bytes_of_tasks(self) -> list[float]:
+        found, start = [], 0
+        for rows in self.tasks:
+            inside = [(p, min(p.stop, start + rows) - max(p.start, start)) for p in self.pieces]
+            found.append(sum(p.block.nbytes * max(both, 0) / p.block.n for p, both in inside))
+            start += rows
+        return found
+
+    def with_examples(self, tasks: Sequence[Tensor]) -> "Store":
+        """Return the store with only some examples of each task, by their ascending numbers. Collective if sharded."""
+        pairs = zip(tasks, self.rows_per_example, strict=True)
+        return self.with_rows([_rows_of(examples, each) for examples, each in pairs])
+
+    def without_task(self, task: int) -> "Store":
+        """Return the store without a task. Collective if sharded."""
+        return self.with_rows([[] if t == task else range(rows) for t, rows in enumerate(self.tasks)])
+
+    def with_rows(self, tasks: Sequence[Sequence[int]]) -> "Store":
+        """Return the store that would be there if only these rows of each task had ever been remembered.
+
+        A task that keeps no row is dropped. Collective if sharded.
+        """
+        starts = [sum(self.tasks[:t]) for t in range(len(self.tasks))]
+        rows = torch.tensor([start + row for start, kept in zip(starts, tasks, strict=True) for row in kept]).long()
+        pieces = appended((), [piece for old in self.pieces for piece in _rows_of_piece(old, rows)])
+        names = {name for piece in pieces for name in piece.names}
+        if self.sharded:
+            names = set().union(*together(lambda: names, "name its rows"))
+        smaller = Store(
+            pieces,
+            [len(kept) for kept in tasks if len(kept)],
+            {name: shape for name, shape in self.shapes.items() if name in names},
+            [each for each, kept in zip(self.rows_per_example, tasks, strict=True) if len(kept)],
+            self.sharded,
+        )
+        for key, K in self.grams.items():
+            computed = rows[rows < K.shape[-1]].to(K.device)  # K may lack the last rows
+            if key & names:
+                smaller.grams[key & names] = K[..., computed, :][..., computed]
+        return smaller
 
     def only(self, names: Collection[str]) -> list[Piece]:
         return [part for piece in self.pieces for part in piece.only(names)]
@@ -160,3 +214,20 @@ def shape_error(name: str, shapes: Shapes, stored: Shapes) -> ValueError:
         "outputs of a layer may grow (its first axis); give a different layer a new name, or forget the tasks and "
         "remember them again"
     )
+
+
+def _rows_of(examples: Tensor, each: int) -> list[int]:
+    rows: list[int] = (examples.unsqueeze(1) * each + torch.arange(each)).flatten().tolist()
+    return rows
+
+
+def _rows_of_piece(piece: Piece, rows: Tensor) -> list[Piece]:
+    mine: list[int] = (rows[(rows >= piece.start) & (rows < piece.stop)] - piece.start).tolist()
+    start = int((rows < piece.start).sum())
+    return [replace(piece, block=_rows_of_block(piece.block, mine), start=start)] if mine else []
+
+
+def _rows_of_block(block: Block, rows: Sequence[int]) -> Block:
+    """Copy rows of a block, so that the others take no memory."""
+    cuts = [0, *(i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1), len(rows)]
+    return block[0:0].joined(*(block[rows[i] : rows[j - 1] + 1] for i, j in itertools.pairwise(cuts)))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Generator, Tensor
 
 T = TypeVar("T")
 
@@ -67,6 +67,17 @@ def streamed(items: Iterable[T], device: torch.device) -> Iterator[T]:
                 yield own[i]
             else:
                 yield _mapped(outline, partial(_received, source=source, device=device))
+
+
+def common_generator(generator: Generator) -> Generator:
+    """Return a generator in the state of rank 0's: ranks with parts of different sizes have drawn differently."""
+    return Generator().set_state(together(generator.get_state, "send its random state")[0])
+
+
+def torch_seed(shared: bool = False) -> int:
+    """Return torch's seed, within the 63 bits that a file holds; if ranks share a memory, that of rank 0."""
+    seed = together(torch.initial_seed, "send its seed")[0] if shared else torch.initial_seed()
+    return seed % 2**63
 
 
 def owned(item: T) -> T:

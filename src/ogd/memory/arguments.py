@@ -1,0 +1,124 @@
+"""Arguments of the memories are what they must be, or an error names the argument and what would be right."""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Generator, Tensor, nn
+
+from ogd.checks import check_name, is_whole
+from ogd.memory.blocks.block import DTYPES
+
+Choice = Literal["uniform", "balanced"]
+ExampleChoice = Literal["uniform", "balanced", "uncertain"]
+
+
+def check_module(model: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be an nn.Module, not {type(model).__name__}")
+
+
+def check_outputs(outputs: object) -> None:
+    if not (callable(outputs) or outputs in ("true", "mean", "all")):
+        raise ValueError(
+            f'outputs must be "true", "mean", "all" or a function (z, y) → (B,) or (B, k), not {outputs!r}'
+        )
+
+
+def check_count(name: str, value: object) -> None:
+    if not is_whole(value, 1):
+        raise ValueError(f"{name} must be a whole number, 1 or more, not {value!r}")
+
+
+def check_per_task(value: object) -> None:
+    if value is not None and not is_whole(value, 1):
+        raise ValueError(f"per_task must be a whole number, 1 or more, or None, not {value!r}")
+
+
+def check_chunk_size(value: object) -> None:
+    if value is not None and not is_whole(value, 1):
+        raise ValueError(f"chunk_size must be a whole number, 1 or more, or None, not {value!r}")
+
+
+def check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, not {value!r}")
+
+
+def check_dtype(dtype: object) -> None:
+    if dtype is not None and dtype not in DTYPES:
+        raise TypeError(f"dtype must be None or a floating-point type such as torch.bfloat16, not {dtype!r}")
+
+
+def check_logits(logits: object) -> None:
+    if logits is not None and not callable(logits):
+        raise TypeError(f"logits must be a function (model, x) → tensor, not {logits!r}")
+
+
+def check_classes(classes: object) -> None:
+    if classes is None:
+        return
+    if not isinstance(classes, Sequence) or not all(is_whole(c, -math.inf) for c in classes):
+        raise TypeError(f"classes must be a list of whole numbers, such as [0, 1], not {classes!r}")
+    if not classes or min(classes) < 0 or len({int(c) for c in classes}) < len(classes):
+        raise ValueError(f"classes must be different logit indices, one at least, none negative, not {classes}")
+
+
+def check_generator(generator: object) -> None:
+    if generator is not None and not isinstance(generator, Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, not {type(generator).__name__}: for a seed give "
+            "torch.Generator().manual_seed(seed)"
+        )
+
+
+def check_choice(choose: object, choices: object, per_task: object) -> None:
+    check_name("choose", choose, get_args(choices))
+    if choose != "uniform" and per_task is None:
+        raise ValueError(f'choose="{choose}" draws per_task examples: give per_task= a number')
+
+
+def check_merge(merge: object, per_task: object) -> None:
+    check_count("merge", merge)
+    if merge != 1 and per_task is None:
+        raise ValueError(f"merge={merge} needs a number as per_task=")
+
+
+def check_every(every: object, *, auto: bool) -> None:
+    if not is_whole(every, 1) and not (auto and every == "auto"):
+        choices = ', or "auto"' if auto else ""
+        raise ValueError(f"every must be a whole number of steps, 1 or more{choices}, not {every!r}")
+
+
+def check_loss_weights(alpha: object, labels: object) -> None:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= sys.float_info.max:
+        raise ValueError(f"alpha must be a number, 0 or more, not {alpha!r}")
+    check_flag("labels", labels)
+    if alpha == 0 and not labels:
+        raise ValueError("alpha=0 with labels=False rehearses nothing")
+
+
+def check_task(task: object, n: int) -> None:
+    if not is_whole(task, -math.inf):
+        raise TypeError(f"task must be the place of a task in memory.task_sizes, a whole number, not {task!r}")
+    if not -n <= int(task) < n:  # type: ignore[call-overload]
+        raise IndexError(f"there is no task {task}: {n} tasks are remembered" + (f", 0 to {n - 1}" if n else ""))
+
+
+def check_update(update: object, params: Mapping[str, Tensor]) -> None:
+    if not isinstance(update, Mapping) or not all(isinstance(u, Tensor) for u in update.values()):
+        raise TypeError("update must be a dictionary from names of parameters to tensors")
+    known = {name: p.shape for name, p in params.items()}
+    for name, u in update.items():
+        if not u.is_floating_point() or u.layout is not torch.strided or u.is_meta:
+            raise TypeError(
+                f"update of {name!r} must be a dense tensor of floating-point numbers, not of {u.dtype} "
+                f"({u.layout}, on {u.device})"
+            )
+        if u.shape != known.get(name):
+            wanted = f"the parameter {tuple(known[name])}" if name in known else "the model has no such parameter"
+            raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
+        if u.device.type == "cpu" and not bool(u.isfinite().all()):  # elsewhere the answer would have to be waited for
+            raise ValueError(f"update of {name!r} is not finite: NaN or infinity would reach every parameter")

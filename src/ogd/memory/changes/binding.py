@@ -1,0 +1,138 @@
+"""Which tensor each stored name stands for; and what has become of it when the model was changed since.
+
+the same tensor under another name     the name is followed
+a weight that is computed by now       its gradients are pulled back to what it is computed from
+another tensor under the same name     said once if its values are others; zeros are added for new outputs
+gone                                   an error that names it
+"""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from ogd.memory.changes.growth import padded
+from ogd.memory.changes.insertion import check_newcomers
+from ogd.memory.changes.reparametrization import Reparametrised, mask_of, pulled_back, reparametrised
+from ogd.memory.model.eval_mode import isolated_eval_mode
+from ogd.memory.model.parameters import Parameters, plain_names
+from ogd.memory.projection.store import Store
+
+
+class Binding:
+    """The tensors of a store's names. They are held, not only known by id, which another tensor may get."""
+
+    def __init__(self, parameters: Parameters):
+        self.parameters = parameters
+        self.tensors: dict[str, Tensor] = {}
+        self.known: list[Tensor] = []  # every parameter that the model had when the names were bound
+        self._places: list[tuple[dict[str, nn.Parameter | None], str, Tensor]] = []
+        self._masks: dict[str, tuple[nn.Module, str, Tensor | None]] = {}  # of the parameters that are pruned
+
+    def bind(self, names: Iterable[str]) -> None:
+        """From now on these names stand for the parameters that the model has under them."""
+        params = self.parameters.named()
+        modules = _modules(self.parameters.model)
+        self.tensors = {name: params[name] for name in names}
+        self.known = list(params.values())
+        self._places, self._masks = [], {}
+        for name, tensor in self.tensors.items():
+            path, _, leaf = name.rpartition(".")
+            self._places.append((modules[path]._parameters, leaf, tensor))
+            if leaf.endswith("_orig"):
+                pruned = leaf.removesuffix("_orig")
+                self._masks[name] = (modules[path], pruned, mask_of(modules[path], pruned))
+
+    def intact(self) -> bool:
+        """Whether every tensor is still where it was, and no pruning mask is new; quick enough for every step."""
+        for parameters, leaf, tensor in self._places:
+            if parameters.get(leaf) is not tensor:
+                return False
+        return not any(map(self._masked_anew, self._masks))
+
+    def followed(self, store: Store) -> Store:
+        """The store with the names, shapes and rows of the model as it is now; itself if nothing has changed."""
+        params = self.parameters.named()
+        same = all(params.get(name) is self.tensors[name] for name in store.shapes)
+        if same and self.intact():
+            return store
+        moved, computed, replaced = self._found(store, params)
+        check_newcomers(self.parameters, {s: c for s, c in moved.items() if s not in computed}, self.known)
+        store = padded(store, {name: params[name].shape for name in replaced})
+        warn_replaced([name for name in replaced if not _continues(self.tensors[name], params[name])])
+        with isolated_eval_mode(self.parameters.model):
+            store = pulled_back(store, computed)
+        renamed = {s: c for s, c in moved.items() if s != c and s not in computed}
+        store = _renamed(store, renamed)
+        self.parameters.follow({s: [c] for s, c in renamed.items()} | {s: list(f.theta) for s, f in computed.items()})
+        self.bind(store.shapes)
+        return store
+
+    def _found(
+        self, store: Store, params: dict[str, nn.Parameter]
+    ) -> tuple[dict[str, str], dict[str, Reparametrised], list[str]]:
+        """For the stored names: where the same tensor is now, which are computed, which another tensor has taken."""
+        at = {id(p): name for name, p in params.items()}
+        moved = {s: at[id(t)] for s, t in self.tensors.items() if s in store.shapes and id(t) in at}
+        modules = _modules(self.parameters.model)
+        computed: dict[str, Reparametrised] = {}
+        for s in store.shapes:
+            path, _, leaf = s.rpartition(".")
+            pruned = leaf.removesuffix("_orig") if moved.get(s) == s else leaf
+            phi = reparametrised(modules[path], path, pruned) if path in modules and self._changed(s, moved) else None
+            if phi is not None and (s not in moved or moved[s] in phi.theta):
+                computed[s] = phi
+        rest = [s for s in store.shapes if s not in moved and s not in computed]
+        replaced = [s for s in rest if s in params and s not in moved.values()]
+        if gone := [s for s in rest if s not in replaced]:
+            raise ValueError(
+                f"{', '.join(gone)}: remembered, but no longer a parameter of the model, nor is the same tensor under "
+                "another name, so the remembered outputs cannot be protected: change the model before `remember`, or "
+                "forget the tasks (memory.forget) and remember them again"
+            )
+        return moved, computed, replaced
+
+    def _changed(self, s: str, moved: dict[str, str]) -> bool:
+        """Whether a stored name may be computed by now: its tensor is elsewhere, or has a new mask."""
+        return moved.get(s) != s or (s in self._masks and self._masked_anew(s))
+
+    def _masked_anew(self, name: str) -> bool:
+        module, leaf, mask = self._masks[name]
+        return mask_of(module, leaf) is not mask
+
+
+def warn_replaced(names: list[str]) -> None:
+    if names:
+        warnings.warn(
+            f"{', '.join(names)}: replaced by another tensor with other values since the last `remember`. The stored "
+            "gradients are those of the old one, and from now on protect the new one. If the remembered outputs are "
+            "gone with it, forget the tasks (memory.forget) and remember them again. With every > 1, call "
+            "memory.settle() before you copy weights",
+            stacklevel=4,
+        )
+
+
+def _continues(old: Tensor, new: Tensor) -> bool:
+    """Whether a new tensor begins with the values of the old one, or this cannot be known."""
+    if type(old) is not type(new) or old.is_meta or new.is_meta or old.ndim != new.ndim:
+        return type(old) is not type(new) or old.is_meta or new.is_meta
+    begin = new.detach()[tuple(slice(0, size) for size in old.shape)]
+    return begin.shape == old.shape and torch.equal(begin.to(old.device, old.dtype), old.detach())
+
+
+def _modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Every module by its plain name; instead of a wrapper, what it wraps."""
+    plain = plain_names(model)
+    return {plain[name]: module for name, module in model.named_modules(remove_duplicate=False)}
+
+
+def _renamed(store: Store, names: dict[str, str]) -> Store:
+    if not names:
+        return store
+    pieces = [replace(p, names=tuple(names.get(name, name) for name in p.names)) for p in store.pieces]
+    shapes = {names.get(name, name): shape for name, shape in store.shapes.items()}
+    after = Store(pieces, store.tasks, shapes, store.rows_per_example, store.sharded)
+    after.grams = {frozenset(names.get(name, name) for name in key): K for key, K in store.grams.items()}
+    return after

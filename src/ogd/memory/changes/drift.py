@@ -1,0 +1,60 @@
+"""How far remembered outputs have moved, to first order.
+
+The drift of a remembered output since its task ended is g · (w − w*). Of the weights w* at the end of each task only
+the last are kept: when another task ends, the drift so far is added up for each row.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ogd.memory.blocks.block import working
+from ogd.memory.projection.store import Store
+from ogd.memory.ranks.collective import summed
+
+
+class Drift:
+    """The first-order change of every remembered output: one copy of the weights, and a number per row."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, Tensor] = {}
+        self.rows = torch.zeros(0, dtype=torch.float64)
+
+    def now(self, store: Store, params: Mapping[str, Tensor]) -> Tensor:
+        """The change of each output since its task was remembered, (n,). Collective if sharded."""
+        change = torch.zeros(len(store), dtype=torch.float64)
+        for piece in store.pieces:
+            u = [self._moved(name, params.get(name), shape=store.shapes[name]) for name in piece.names]
+            block = piece.block.to(u[0].device, u[0].dtype)
+            change[piece.start : piece.stop] += block.overlap(u).double().cpu()
+        if store.sharded:
+            (change,) = summed(change)
+        change[: len(self.rows)] += self.rows
+        return change
+
+    def remembered(self, before: Store, after: Store, params: Mapping[str, Tensor], rows: int) -> None:
+        """Another task of so many rows has been stored; where others went for it, drift is counted from now on."""
+        if len(after) != len(before) + rows:
+            self.begin(after, params)
+            return
+        change = self.now(before, params)
+        self.begin(after, params)
+        self.rows[: len(change)] = change
+
+    def begin(self, store: Store, params: Mapping[str, Tensor]) -> None:
+        """Count from the present weights."""
+        self.rows = torch.zeros(len(store), dtype=torch.float64)
+        self.weights = {name: p.detach().clone() for name, p in params.items() if name in store.shapes}
+
+    def _moved(self, name: str, p: Tensor | None, shape: Sequence[int]) -> Tensor:
+        w = self.weights.get(name)
+        if p is None or w is None or p.shape != w.shape:
+            return torch.zeros(*shape)
+        dtype = working(p.dtype)
+        return p.detach().to(dtype) - w.to(p.device, dtype)
+
+
+def by_task(change: Tensor, tasks: Sequence[int]) -> tuple[float, ...]:
+    """The root mean square of each task's rows."""
+    return tuple(float(part.square().mean().sqrt()) for part in change.split(list(tasks)))

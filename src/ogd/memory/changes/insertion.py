@@ -1,0 +1,51 @@
+"""Parameters that came after `remember` and in the way of remembered outputs: adapters (LoRA), inserted layers.
+
+A new head stands beside the remembered layers, and no remembered output depends on it: it is free to move. A
+parameter inside a layer that was wrapped, or in a layer put between those of a `Sequential`, changes remembered
+outputs, and no gradient of theirs with respect to it is stored.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor, nn
+
+from ogd.memory.model.parameters import Parameters, plain_names
+
+
+def check_newcomers(parameters: Parameters, moved: Mapping[str, str], known: Iterable[Tensor]) -> None:
+    """Raise if a trainable parameter came into the way of a stored name `s`, which is `moved[s]` now."""
+    ids = {id(t) for t in known}
+    new = [name for name, p in parameters.trainable().items() if id(p) not in ids]
+    plain = plain_names(parameters.model)
+    kinds = {plain[name]: type(module) for name, module in parameters.model.named_modules()}
+    renamed = {s: c for s, c in moved.items() if s != c}
+    caught = {n: (s, c) for n in new for s, c in reversed(renamed.items()) if _in_the_way(n, s, c, kinds)}
+    if caught:
+        s, c = next(iter(caught.values()))
+        raise ValueError(
+            f"{', '.join(caught)}: added since the last `remember` to layers that remembered outputs pass through "
+            f"({s} is now {c}), and have no stored gradients: training them would change those outputs. Change the "
+            "model before `remember`; or forget the tasks (memory.forget) and remember them again; or choose what is "
+            "protected by params="
+        )
+
+
+def _in_the_way(new: str, s: str, c: str, kinds: Mapping[str, type[nn.Module]]) -> bool:
+    """Whether `new` is in the module put around the layer of s, or in the chain in which its number changed.
+
+    Members of a `ModuleList` or `ModuleDict` stand beside one another: an old head and a new one.
+    """
+    before, after = s.rpartition(".")[0], c.rpartition(".")[0]
+    wrapped = before != "" and after.startswith(f"{before}.")
+    chain = _common(before, after)
+    place = before if wrapped else chain
+    inside = place == "" or new.startswith(f"{place}.")
+    beside = kinds[_common(new, c)] in (nn.ModuleList, nn.ModuleDict)
+    return inside and not beside and (wrapped or kinds[chain] is nn.Sequential)
+
+
+def _common(one: str, other: str) -> str:
+    """The path that two names have in common."""
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("."), other.split("."), strict=False))
+    return ".".join(part for part, _ in same)

@@ -1,0 +1,163 @@
+"""Noticing weights that moved where they must not: somebody trained them without a protection, or loaded others.
+
+Under protection G u = 0 for the displacement u since the last task was remembered, up to rounding. So whoever moved
+the weights, and however, shows in the cosines of u with the stored gradients:  |g_i · u| / (‖g_i‖ ‖u‖).
+Where p weights move freely these are 1 / √p and more.
+
+A file does not hold the weights w. It holds g_i · w for some rows i, and a sketch of w: sums of the weights in groups,
+with random signs. Both are linear in w, so from them and those of other weights follow g_i · u and, roughly, ‖u‖.
+"""
+
+import hashlib
+import math
+import random
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn.parameter import is_lazy
+
+from ogd.memory.projection.pseudo_inverse import inverse_lengths
+from ogd.memory.projection.store import Store
+
+SAMPLED_ROWS = 16  # rows of G
+# What rounding alone may do: the cosines that it reaches in a long training, and the way, as a share of ‖w‖, that it
+# moves the weights in any direction when the steps are hardly larger.
+ROUNDING = {torch.bfloat16: (0.2, 2**-5), torch.float16: (0.05, 2**-8)}
+ROUNDING_ELSE = (0.005, 2**-19)
+GROUPS = 64  # of a sketch: ‖u‖ is known to about a tenth
+PART = 2**22  # weights that are summed at a time
+ROUNDED = 2**-8  # of ‖w‖: as little may be what a checkpoint in half precision has lost
+ALIKE = 0.5  # the cosine of two sketches; that of weights which have nothing in common is 0 ± 0.13
+
+Weights = Mapping[str, Tensor]
+
+
+def moved_outputs(store: Store, params: Weights, before: Weights) -> bool:
+    """Whether remembered outputs have moved, to first order and beyond rounding, since the weights were as before."""
+    u = {name: params[name].detach() - w for name, w in before.items() if _comparable(params.get(name), w)}
+    moved = norm(u)
+    return bool(moved) and leaked(store, u) > moved * tolerated({name: before[name] for name in u}, moved)
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """What a file holds of the weights: g_i · w for some rows of G, a sketch of the matrices and one of the rest."""
+
+    along: Tensor  # (rows,)
+    sketch: Tensor  # (2, GROUPS)
+    names: str  # a digest of the weights' names and shapes
+
+    @classmethod
+    def of(cls, store: Store, weights: Weights) -> Self:
+        """The fingerprint of some weights, as far as they have numbers."""
+        weights = {name: w for name, w in weights.items() if w.is_floating_point() and not w.is_meta and not is_lazy(w)}
+        shapes = sorted((name, tuple(w.shape)) for name, w in weights.items())
+        return cls(along(store, weights)[0], sketch(weights), hashlib.sha256(repr(shapes).encode()).hexdigest())
+
+    @classmethod
+    def from_state(cls, stored: Any, rows: int) -> Self | None:
+        """A fingerprint that was saved for a number of rows; None if there is none, or a ValueError."""
+        if stored is None:
+            return None
+        try:
+            found = [torch.tensor(stored[key], dtype=torch.float64) for key in ("along", "sketch")]
+            names = str(stored["names"])
+        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise ValueError(f"the fingerprint of the weights is malformed: {error!r}") from error
+        shapes = [tuple(t.shape) for t in found]
+        if shapes != [(len(sampled_rows(rows)),), (2, GROUPS)] or not all(bool(t.isfinite().all()) for t in found):
+            raise ValueError("the fingerprint of the weights is malformed")
+        return cls(found[0], found[1], names)
+
+    def to_state(self) -> dict[str, Any] | None:
+        """The fingerprint as JSON values; None for weights that are not finite."""
+        if not all(bool(t.isfinite().all()) for t in (self.along, self.sketch)):
+            return None
+        return {"along": self.along.tolist(), "sketch": self.sketch.tolist(), "names": self.names}
+
+    def differs(self, store: Store, weights: Weights) -> bool:
+        """Whether weights have little in common with these, or were not reached from them under protection.
+
+        Without rows there is no telling how they were reached, nor anything about weights of other names or shapes.
+        """
+        now = Fingerprint.of(store, weights)
+        moved = float((now.sketch - self.sketch).norm())
+        if now.names != self.names or not moved > ROUNDED * float(self.sketch.norm()):
+            return False
+        lengths = (now.along - self.along).abs() * inverse_lengths(along(store, weights)[1])
+        leaks = len(lengths) > 0 and float(lengths.max()) > moved * tolerated(weights, moved)
+        alike = torch.nn.functional.cosine_similarity(now.sketch[0], self.sketch[0], dim=0)
+        return leaks or bool(self.sketch[0].any() and alike < ALIKE)
+
+
+def warn_of_other_weights(why: str) -> None:
+    """Warn that a memory was loaded to a model with other weights than it belongs to."""
+    warnings.warn(
+        f"the memory was saved with other weights than this model has, so {why}: load the model's weights first, "
+        "then the memory",
+        stacklevel=3,
+    )
+
+
+def tolerated(weights: Weights, moved: float) -> float:
+    """The greatest cosine that rounding may explain, where weights have moved as far."""
+    known = {name: ROUNDING.get(w.dtype, ROUNDING_ELSE) for name, w in weights.items()}
+    anywhere = norm({name: w.detach() * known[name][1] for name, w in weights.items()})
+    return max(cosine for cosine, _ in known.values()) + anywhere / moved
+
+
+def norm(tensors: Weights) -> float:
+    """‖u‖ over all tensors."""
+    return math.sqrt(sum(float(t.double().square().sum()) for t in tensors.values()))
+
+
+def leaked(store: Store, u: Weights) -> float:
+    """The greatest |g · u| / ‖g‖ of some rows g of G; those that protect nothing do not count."""
+    overlaps, squares = along(store, u)
+    return float((overlaps.abs() * inverse_lengths(squares)).max()) if len(squares) else 0.0
+
+
+def along(store: Store, u: Weights) -> tuple[Tensor, Tensor]:
+    """g · u and ‖g‖² for some rows g of G, in float64."""
+    rows = sampled_rows(len(store))
+    overlaps, squares = torch.zeros(2, len(rows), dtype=torch.float64)
+    for piece in store.only(u):
+        mine = [k for k, i in enumerate(rows) if piece.start <= i < piece.stop]
+        d = [u[name].detach().cpu().double() for name in piece.names] if mine else []
+        for k in mine:
+            i = rows[k] - piece.start
+            g = piece.block[i : i + 1].to(torch.device("cpu"), torch.float64)
+            overlaps[k] += g.overlap(d)[0]
+            squares[k] += g.gram(g)[0, 0]
+    return overlaps, squares
+
+
+def sampled_rows(n: int) -> list[int]:
+    """Some of n rows, spread evenly.
+
+    Examples:
+        >>> sampled_rows(3), sampled_rows(31)[:4]
+        ([0, 1, 2], [0, 2, 4, 6])
+    """
+    return sorted({round(j * (n - 1) / (SAMPLED_ROWS - 1)) for j in range(SAMPLED_ROWS)}) if n else []
+
+
+def sketch(weights: Weights) -> Tensor:
+    """Sums of the matrices' weights in groups, and of the other weights, (2, GROUPS), each with a sign by its name."""
+    sums = torch.zeros(2, GROUPS, dtype=torch.float64)
+    for name, w in weights.items():
+        draws = random.Random(name)
+        for part in w.detach().flatten().split(PART):
+            n = len(part)
+            signs = torch.frombuffer(bytearray(draws.randbytes(n)), dtype=torch.int8) < 0
+            terms = torch.where(signs, -1.0, 1.0).double() * part.cpu().double()
+            sums[int(w.ndim < 2)] += torch.nn.functional.pad(terms, (0, -n % GROUPS)).view(-1, GROUPS).sum(0)
+    return sums
+
+
+def _comparable(p: Tensor | None, w: Tensor) -> bool:
+    return p is not None and (p.shape, p.device, p.dtype) == (w.shape, w.device, w.dtype)

@@ -1,0 +1,80 @@
+"""A stored weight that is computed by now, w = φ(θ): pruning, weight norm, any `torch.nn.utils.parametrize`.
+
+By the chain rule its gradients are those of θ:
+
+    ∂f/∂θ = Jᵀ g        g = ∂f/∂w as stored, J the Jacobian of φ at the present θ
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from ogd.memory.blocks.dense import Dense
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.model.parameters import substituted
+from ogd.memory.projection.store import Store
+
+
+@dataclass(frozen=True)
+class Reparametrised:
+    """w = φ(θ): the names of θ, their tensors, and φ."""
+
+    theta: Mapping[str, Tensor]
+    phi: Callable[[dict[str, Tensor]], Tensor]
+
+    def pull_back(self, G: Tensor) -> dict[str, Tensor]:
+        """Rows (n, p) of w as rows of each θ."""
+        names, theta = list(self.theta), [t.detach() for t in self.theta.values()]
+        w, vjp, *_ = torch.func.vjp(lambda *t: self.phi(dict(zip(names, t, strict=True))), *theta)
+        rows = [vjp(g.view_as(w).to(w)) for g in G]
+        return {name: torch.stack([row[i].flatten() for row in rows]) for i, name in enumerate(names)}
+
+
+def reparametrised(module: nn.Module, path: str, leaf: str) -> Reparametrised | None:
+    """How the module at `path` computes what was its parameter `leaf`; None if it does not."""
+    prefix = f"{path}." if path else ""
+    if parametrize.is_parametrized(module, leaf):
+        inner = module.get_submodule(f"parametrizations.{leaf}")
+        theta = {f"{prefix}parametrizations.{leaf}.{key}": p for key, p in inner.named_parameters()}
+
+        def phi(values: dict[str, Tensor]) -> Tensor:
+            with substituted(inner, {id(theta[name]): value for name, value in values.items()}):
+                w: Tensor = inner()
+            return w
+
+        return Reparametrised(theta, phi)
+    mask, original = mask_of(module, leaf), module._parameters.get(f"{leaf}_orig")
+    if mask is not None and original is not None:
+        name = f"{prefix}{leaf}_orig"
+        return Reparametrised({name: original}, lambda t: t[name] * mask.to(t[name].dtype))
+    return None
+
+
+def mask_of(module: nn.Module, leaf: str) -> Tensor | None:
+    """The mask that torch.nn.utils.prune has put on a parameter."""
+    return module._buffers.get(f"{leaf}_mask")
+
+
+def pulled_back(store: Store, found: Mapping[str, Reparametrised]) -> Store:
+    """The store with the rows of each computed weight as rows of what it is computed from, written out."""
+    pieces: list[Piece] = []
+    for piece in store.pieces:
+        if not any(name in found for name in piece.names):
+            pieces.append(piece)
+            continue
+        for name in piece.names:
+            for part in piece.only({name}):
+                pieces += _pulled_back(part, found[name]) if name in found else [part]
+    shapes = {name: shape for name, shape in store.shapes.items() if name not in found}
+    shapes |= {name: t.shape for phi in found.values() for name, t in phi.theta.items()}
+    after = Store(pieces, store.tasks, shapes, store.rows_per_example, store.sharded)
+    after.grams = {key: K for key, K in store.grams.items() if not key & set(found)}
+    return after
+
+
+def _pulled_back(piece: Piece, phi: Reparametrised) -> list[Piece]:
+    rows = phi.pull_back(piece.block.rows(0, piece.block.n))
+    return [Piece((name,), Dense(G.to(piece.block.dtype)), piece.start) for name, G in rows.items()]

@@ -1,0 +1,142 @@
+"""How a model is called with a batch's x, model(x), model(*x) or model(**x), and where its logits are."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ogd.memory.data.batches import copied, described
+from ogd.memory.model.parameters import first_parameter, unwrapped
+
+Logits = Callable[[nn.Module, Any], Tensor]
+
+_CASTABLE = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_ONE_BY_ONE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class ScoredModel(nn.Module):
+    """A model, the function that computes its logits if it is not the model's own, and the logits of a task.
+
+    `logits` is a function (model, x) → z, `classes` are the logits that belong to a task; None for all.
+    """
+
+    def __init__(self, model: nn.Module, logits: Logits | None, classes: Sequence[int] | None = None):
+        super().__init__()
+        self.model = unwrapped(model) if logits is None else model
+        self.logits = logits
+        self.classes = None if classes is None else [int(c) for c in classes]
+
+    def scores(self, x: Any) -> Tensor:
+        """Return all logits of a batch, (B, ...), without letting the model change the batch in place."""
+        return scores(self.model, copied(x), self.logits)
+
+
+def scores(model: nn.Module, x: Any, logits: Logits | None) -> Tensor:
+    """Return all logits of a batch, computed in the model's dtype."""
+    x = cast(x, model)
+    return logits_of(called(model, x) if logits is None else logits(model, x))
+
+
+def called(model: nn.Module, x: Any) -> Any:
+    """What the model returns for x: a dict goes in by keywords and a tuple or list one by one, if forward takes it so.
+
+    A part goes only to an argument of forward that has no default, or None: another default is no tensor's.
+
+    Examples:
+        >>> class Two(nn.Module):
+        ...     def forward(self, a, b=None):
+        ...         return a + b
+        >>> one = torch.ones(1)
+        >>> called(Two(), (one, one)), called(Two(), {"a": one, "b": one}), called(nn.ReLU(), -one)
+        (tensor([2.]), tensor([2.]), tensor([0.]))
+    """
+    if isinstance(x, Tensor):
+        return model(x)
+    arguments = _arguments(model)
+    if isinstance(x, Mapping):
+        return model(**x) if _by_keywords(arguments, x) else model(x)
+    if isinstance(x, tuple | list):
+        return model(*x) if _one_by_one(arguments, len(x)) else model(x)
+    return model(x)
+
+
+def takes(model: nn.Module, name: str) -> bool:
+    """Whether the model's forward takes an argument of this name, or of any name."""
+    return any(a.name == name or a.kind is a.VAR_KEYWORD for a in _arguments(model))
+
+
+def logits_of(result: Any) -> Tensor:
+    """The logits in what a model returned: itself, its `.logits` or its ["logits"].
+
+    Examples:
+        >>> logits_of({"logits": torch.ones(2)})
+        tensor([1., 1.])
+    """
+    inside = result.get("logits") if isinstance(result, Mapping) else getattr(result, "logits", None)
+    f = result if isinstance(result, Tensor) else inside
+    if not isinstance(f, Tensor):
+        raise TypeError(
+            f"the model returned {described(result)}, neither a tensor nor something with .logits: give logits=, "
+            "a function (model, x) → tensor"
+        )
+    return f
+
+
+def cast(x: Any, model: nn.Module) -> Any:
+    """x with its floating-point tensors in the model's dtype, that of its first parameter.
+
+    Examples:
+        >>> cast({"a": torch.ones(1), "b": torch.tensor([1])}, nn.Linear(1, 1).bfloat16())
+        {'a': tensor([1.], dtype=torch.bfloat16), 'b': tensor([1])}
+    """
+    first = first_parameter(model)
+    dtype = None if first is None else first.dtype
+    if dtype not in _CASTABLE:  # quantised weights may come first
+        dtype = next((p.dtype for p in model.parameters() if p.dtype in _CASTABLE), None)
+    if dtype is None or (isinstance(x, Tensor) and x.dtype == dtype):
+        return x
+    return pytree.tree_map(lambda t: t.to(dtype) if isinstance(t, Tensor) and t.is_floating_point() else t, x)
+
+
+def _arguments(model: nn.Module) -> list[inspect.Parameter]:
+    forward = unwrapped(model).forward
+    function = getattr(forward, "__func__", None)  # of a method of the class, which is the same for every call
+    return _arguments_of(forward) if function is None else _known_arguments(function)[1:]
+
+
+@lru_cache
+def _known_arguments(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return _arguments_of(function)
+
+
+def _arguments_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a scripted module shows no signature
+        return []
+
+
+def _by_keywords(arguments: list[inspect.Parameter], x: Mapping[str, Any]) -> bool:
+    named = {a.name for a in arguments if a.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, a.KEYWORD_ONLY)}
+    unknown = [key for key in x if key not in named]
+    required = [a for a in arguments if a.kind in _ONE_BY_ONE and a.default is a.empty]
+    if any(a.kind is a.VAR_KEYWORD for a in arguments):
+        return len(unknown) < len(x) or not required
+    if unknown and len(unknown) < len(x):
+        raise TypeError(
+            f"x is {described(x)}, but the model's forward takes {', '.join(a.name for a in arguments)}: leave "
+            f"{', '.join(map(str, unknown))} out of the batches, or give logits=, a function (model, x) → tensor"
+        )
+    return not unknown
+
+
+def _one_by_one(arguments: list[inspect.Parameter], n: int) -> bool:
+    if any(a.kind is a.VAR_POSITIONAL for a in arguments):
+        return True
+    places = [a for a in arguments if a.kind in _ONE_BY_ONE]
+    required = sum(a.default is a.empty for a in places)
+    return required <= n <= len(places) and all(a.default in (a.empty, None) for a in places[:n])

@@ -1,0 +1,147 @@
+"""Which rank of `torch.distributed` gives which examples of a task: each example is remembered once.
+
+Each rank draws candidates from what it was given, and `shares` deals them out. The functions named collective must be
+called by all ranks.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ogd import seeds
+from ogd.memory.data.batches import Chunk, length, take
+from ogd.memory.data.budget import equal_shares
+from ogd.memory.data.sampling import Sample
+from ogd.memory.ranks.agreement import bytes_of, hashed
+from ogd.memory.ranks.collective import together
+
+Key = tuple[bytes, int]  # an example's fingerprint, and how many like it this rank has drawn before
+
+
+def dealt(examples: Sample) -> tuple[list[Chunk], list[list[int]]]:
+    """What this rank has drawn, and which of its candidates each rank gives. Collective."""
+    drawn: list[Chunk] = []
+
+    def candidates() -> tuple[list[Key], list[int], int]:
+        seed = examples.generator.initial_seed()
+        return keys(_kept(examples, drawn)), _labels(drawn) if examples.balanced else [], seed
+
+    offers, labels, (seed, *_) = zip(*together(candidates, "draw its examples"), strict=True)
+    if not any(offers):
+        raise ValueError("data is empty on every rank: there is no example to remember")
+    if examples.balanced:
+        return drawn, balanced_shares(offers, labels, examples.count, seed)
+    return drawn, shares(offers, examples.count, seed)
+
+
+def all_examples(examples: Sample) -> list[Chunk]:
+    """The examples of all ranks, in the order of the ranks. Collective."""
+    drawn, given = dealt(examples)
+    mine = [
+        pytree.tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, chunk)
+        for chunk in picked(drawn, given[dist.get_rank()])
+    ]
+    return [chunk for theirs in together(lambda: mine, "give its examples") for chunk in theirs]
+
+
+def keys(chunks: Iterable[Chunk]) -> list[Key]:
+    """A key for each example, the same wherever it was drawn; examples that are alike differ by their number.
+
+    Examples:
+        >>> [n for _, n in keys([(torch.tensor([[1.0], [2.0], [1.0]]), None)])]
+        [0, 0, 1]
+    """
+    seen: Counter[bytes] = Counter()
+    result = []
+    for chunk in chunks:
+        tensors = [t for t in pytree.tree_leaves(chunk) if isinstance(t, Tensor)]
+        for i in range(length(chunk)):
+            fingerprint = hashed(b"".join(bytes_of(t[i]) for t in tensors))
+            result.append((fingerprint, seen[fingerprint]))
+            seen[fingerprint] += 1
+    return result
+
+
+def shares(offers: Sequence[Sequence[Key]], count: int | None, seed: int) -> list[list[int]]:
+    """Which of its candidates each rank gives: as many from each as can be, none twice, `count` in all.
+
+    Rank r of N offers every N-th of its candidates first, beginning with the r-th, in an order that is random and
+    common to all. So ranks that drew the same candidates part them, and of its own a rank gives a uniform draw.
+
+    Examples:
+        >>> same = [(b"a", 0), (b"b", 0), (b"c", 0), (b"d", 0)]
+        >>> [len(share) for share in shares([same, same], 3, 0)], sorted(sum(shares([same, same], None, 0), []))
+        ([2, 1], [0, 1, 2, 3])
+        >>> shares([[(b"a", 0), (b"b", 0)], [(b"c", 0)]], None, 0)
+        [[0, 1], [0]]
+    """
+    N = len(offers)
+    queues = [iter(_order(seed, len(offer), r, N)) for r, offer in enumerate(offers)]
+    given: list[list[int]] = [[] for _ in offers]
+    taken: set[Key] = set()
+    most = sum(map(len, offers)) if count is None else count
+    while len(taken) < most:
+        before = len(taken)
+        for offer, queue, share in zip(offers, queues, given, strict=True):
+            i = next((i for i in queue if offer[i] not in taken), None)
+            if i is not None and len(taken) < most:
+                taken.add(offer[i])
+                share.append(i)
+        if len(taken) == before:  # there are fewer
+            break
+    return [sorted(share) for share in given]
+
+
+def balanced_shares(
+    offers: Sequence[Sequence[Key]], labels: Sequence[Sequence[int]], count: int | None, seed: int
+) -> list[list[int]]:
+    """The same with as equal numbers of each label as can be, over all ranks.
+
+    Examples:
+        >>> offers = [[(b"a", 0), (b"b", 0), (b"c", 0)], [(b"d", 0)]]
+        >>> balanced_shares(offers, [[0, 0, 1], [1]], 2, 0)
+        [[1], [0]]
+    """
+    known = sorted({label for those in labels for label in those})
+    places = [[[i for i, c in enumerate(those) if c == label] for those in labels] for label in known]
+    groups = [[[offer[i] for i in at] for offer, at in zip(offers, by_rank, strict=True)] for by_rank in places]
+    sizes = [len({key for offer in group for key in offer}) for group in groups]
+    counts = equal_shares(sizes, sum(sizes) if count is None else count)
+    given: list[list[int]] = [[] for _ in offers]
+    for group, by_rank, most in zip(groups, places, counts, strict=True):
+        first = sum(map(len, given)) % len(offers)  # whose turn it is to give: else rank 0 would begin with each label
+        dealt = shares([*group[first:], *group[:first]], most, seed)
+        for turn, chosen in enumerate(dealt):
+            r = (first + turn) % len(offers)
+            given[r] += [by_rank[r][i] for i in chosen]
+    return [sorted(share) for share in given]
+
+
+def picked(chunks: Iterable[Chunk], rows: Sequence[int]) -> Iterator[Chunk]:
+    """Some examples of a list of chunks, by their ascending numbers over all of them."""
+    start = 0
+    for chunk in chunks:
+        stop = start + length(chunk)
+        inside = [i - start for i in rows if start <= i < stop]
+        if inside:
+            yield take(chunk, inside)
+        start = stop
+
+
+def _order(seed: int, n: int, r: int, N: int) -> list[int]:
+    order: list[int] = torch.randperm(n, generator=seeds.generator(seed, "share", n)).tolist()
+    return order[r::N] + [i for at, i in enumerate(order) if at % N != r]
+
+
+def _kept(examples: Iterable[Chunk], into: list[Chunk]) -> Iterator[Chunk]:
+    for chunk in examples:
+        into.append(chunk)
+        yield chunk
+
+
+def _labels(chunks: Iterable[Chunk]) -> list[int]:
+    return [int(label) for _, y in chunks for label in y]

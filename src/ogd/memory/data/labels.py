@@ -1,0 +1,99 @@
+"""What a label is: classes, numbers, the next token; and whether a model's outputs can be compared with them."""
+
+from collections.abc import Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+IGNORED = -100  # a label that does not count, as in torch's cross_entropy
+
+
+def as_labels(y: Any) -> Any:
+    """Labels given as an array, or as numbers in lists, as a tensor; other labels as they are.
+
+    Examples:
+        >>> as_labels([2, 0]), as_labels(np.array([0.5])), as_labels(["cat"])
+        (tensor([2, 0]), tensor([0.5000], dtype=torch.float64), ['cat'])
+    """
+    numbers = isinstance(y, tuple | list) and all(map(_is_number, pytree.tree_leaves(y)))
+    if isinstance(y, Tensor) or not (numbers or hasattr(y, "__array__")):
+        return y
+    try:
+        return torch.tensor(y if numbers else np.asarray(y))
+    except (TypeError, ValueError):  # words, or lists of different lengths
+        return y
+
+
+def are_labels(part: object) -> bool:
+    """Whether a part of a batch may be its labels: whole numbers, one per example."""
+    return isinstance(part, Tensor) and part.ndim == 1 and not (part.is_floating_point() or part.is_complex())
+
+
+def flat_labels(y: Any) -> Any:
+    """Whole-number labels of shape (B, 1), as tables have them, as (B,); others as they are."""
+    column = isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] == 1 and are_labels(y[:, 0])
+    return y.squeeze(1) if column else y
+
+
+def classifies(z: Tensor, y: Tensor) -> bool:
+    """Whether y are the classes of outputs z: whole numbers, one per row of two or more outputs."""
+    whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
+    return whole and z.ndim > 1 and z.shape[-1] > 1 and y.shape == z.shape[:-1]
+
+
+def look_like_classes(y: Tensor, z: Tensor) -> bool:
+    """Whether labels that are not the classes of outputs z seem to mean classes: as floats, one-hot or several."""
+    if z.ndim < 2 or z.shape[-1] < 2 or classifies(z, y):
+        return False
+    if not y.is_floating_point():
+        return True
+    if y.shape in (z.shape[:-1], (*z.shape[:-1], 1)):
+        return bool(((y == y.round()) & (y >= 0) & (y < z.shape[-1])).all())
+    if y.shape != z.shape:
+        return False
+    zero, one = y == 0, y == 1
+    shares = (y >= 0).all() and ((y.sum(-1) - 1).abs() < 1e-2).all()
+    return bool(shares or ((zero | one).all() and zero.any() and one.any()))
+
+
+def next_tokens(y: Tensor | None, inputs: Sequence[Tensor]) -> Tensor | None:
+    """Labels that only repeat a sequence of inputs stand for the next token, as in Hugging Face's causal models.
+
+    Examples:
+        >>> tokens = torch.tensor([[5, 6, 7]])
+        >>> next_tokens(tokens, [tokens])
+        tensor([[   6,    7, -100]])
+    """
+    if y is None or y.ndim < 2 or y.is_floating_point():
+        return y
+    for x in inputs:
+        if x.shape == y.shape and bool(((x == y) | (y == IGNORED)).all()):
+            return torch.cat([y[:, 1:], torch.full_like(y[:, :1], IGNORED)], 1)
+    return y
+
+
+def check_labels_fit(z: Tensor, y: Tensor | None, classes: Sequence[int] | None) -> None:
+    """Classes must be among the outputs, and labels among both."""
+    if classes is not None and (z.ndim != 2 or max(classes) >= z.shape[1]):
+        raise ValueError(
+            f"classes={list(classes)} are not among the model's outputs, of shape {('batch', *z.shape[1:])}"
+        )
+    if y is None or not classifies(z, y):
+        return
+    shown = y[y != IGNORED]
+    if shown.numel() and not 0 <= int(shown.min()) <= int(shown.max()) < z.shape[-1]:
+        raise ValueError(
+            f"the model has {z.shape[-1]} outputs, and labels are from {int(shown.min())} to {int(shown.max())}: give "
+            "classes from 0 on, or no labels, (x, None)"
+        )
+    strange = [] if classes is None else sorted(set(shown.unique().tolist()) - set(classes))
+    if strange:
+        raise ValueError(f"labels {strange} are not among classes={list(classes or [])}")
+
+
+def _is_number(leaf: object) -> bool:
+    return isinstance(leaf, Number | np.generic) or (isinstance(leaf, Tensor) and not leaf.ndim)

@@ -1,0 +1,198 @@
+"""Which examples are drawn from a loader, a data set or tensors: uniformly, or equal numbers of each label."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Generator, Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+)
+
+from ogd.memory.data.batches import (
+    Chunk,
+    are_batches,
+    as_pair,
+    concatenated,
+    described,
+    is_batch,
+    is_indexed,
+    length,
+    shapes,
+    take,
+)
+from ogd.memory.data.budget import equal_shares
+from ogd.memory.data.labels import are_labels, flat_labels
+
+T = TypeVar("T")
+
+
+class Sample:
+    """`count` examples of `data`, drawn without replacement, in chunks; all of them if there are no more.
+
+    Args:
+        data: a DataLoader, a Dataset, tensors, or a list of batches or examples.
+        count: how many examples; None for all.
+        generator: draws them.
+        chunk_size: the most examples in a chunk.
+        balanced: draw equal numbers of each label, as far as possible.
+        labelled: raise if a batch has no labels.
+
+    `seen` counts the examples that have been yielded.
+    """
+
+    def __init__(
+        self,
+        data: object,
+        count: int | None,
+        generator: Generator,
+        chunk_size: int,
+        balanced: bool = False,
+        labelled: bool = False,
+    ):
+        self.data, self.count, self.generator, self.chunk_size = data, count, generator, chunk_size
+        self.balanced, self.labelled = balanced, labelled or balanced
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for x, y in self._batches(self.data):
+            if self.labelled and y is None:
+                why = 'choose="balanced"' if self.balanced else 'outputs="true"'
+                raise ValueError(
+                    f"{why} needs a label for each example, but "
+                    f"the batches are {described(x)}: give pairs (x, y), or dictionaries with the key 'labels'"
+                )
+            for start in range(0, length((x, y)), self.chunk_size):
+                chunk = take((x, y), slice(start, start + self.chunk_size))
+                self.seen += length(chunk)
+                yield chunk
+
+    def _batches(self, data: object) -> Iterator[Chunk]:
+        if isinstance(data, DataLoader):
+            yield from self._of_loader(data)
+        elif isinstance(data, IterableDataset):
+            yield from self._of_batches(DataLoader(data, self.chunk_size))
+        elif is_batch(data):
+            yield self._of_tensors(*as_pair(data))
+        elif isinstance(data, Sequence) and not isinstance(data, Dataset | str | bytes) and are_batches(data):
+            yield from self._of_batches(data)
+        elif isinstance(data, Dataset) or is_indexed(data):
+            yield from self._of_dataset(data, None)
+        else:
+            keys = f" with the keys {', '.join(map(str, data))}" if isinstance(data, Mapping) else ""
+            raise TypeError(
+                "data must be a DataLoader, a Dataset, a pair of tensors (x, y), a list of these or a dictionary of "
+                f"tensors with the key 'labels', not {type(data).__name__}{keys}"
+            )
+
+    def _of_tensors(self, x: Any, y: Any) -> Chunk:
+        if self.count is None or self.count >= length((x, y)):
+            return x, y
+        if self.balanced and y is not None:
+            return take((x, y), balanced_rows(_labels(y), self.count, self.generator))  # type: ignore[no-any-return]
+        return take((x, y), _choose(length((x, y)), self.count, self.generator))  # type: ignore[no-any-return]
+
+    def _of_loader(self, loader: DataLoader[Any]) -> Iterator[Chunk]:
+        if self.count is not None and _covers_dataset(loader) and not self.balanced:
+            yield from self._of_dataset(loader.dataset, loader.collate_fn)
+        else:
+            yield from self._of_batches(loader)
+
+    def _of_dataset(self, dataset: Any, collate: Any) -> Iterator[Chunk]:
+        if self.balanced and self.count is not None:  # labels are known only once the examples are read
+            yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate))
+            return
+        rows: list[int] = _choose(len(dataset), self.count, self.generator).tolist()
+        if rows:
+            loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
+            yield from map(as_pair, loader)
+
+    def _of_batches(self, batches: Iterable[Any]) -> Iterator[Chunk]:
+        """A draw from batches of unknown number: examples get random keys, the smallest keys stay."""
+        if self.count is None:
+            yield from map(as_pair, batches)
+            return
+        kept: list[tuple[float, int, Chunk]] = []  # key, label where that matters, example
+        for batch in map(as_pair, batches):
+            keys = torch.rand(length(batch), generator=self.generator, dtype=torch.float64).tolist()
+            balanced = self.balanced and batch[1] is not None
+            labels = _labels(batch[1]).tolist() if balanced else [0] * len(keys)
+            kept += [(k, c, take(batch, slice(i, i + 1))) for i, (k, c) in enumerate(zip(keys, labels, strict=True))]
+            kept = trimmed(kept, self.count)
+        chunk: list[Chunk] = []
+        for _, _, example in kept:
+            if chunk and (len(chunk) == self.chunk_size or shapes(chunk[0]) != shapes(example)):
+                yield concatenated(chunk)
+                chunk = []
+            chunk.append(example)
+        if chunk:
+            yield concatenated(chunk)
+
+
+def _labels(y: Any) -> Tensor:
+    y = flat_labels(y)
+    if not are_labels(y):
+        raise ValueError(
+            f'choose="balanced" needs a label for each example, integers of shape (B,), not {described(y)}'
+        )
+    assert isinstance(y, Tensor)
+    return y
+
+
+def _choose(size: int, count: int | None, generator: Generator) -> Tensor:
+    if count is None or count >= size:
+        return torch.arange(size)
+    return torch.randperm(size, generator=generator)[:count].sort().values
+
+
+def _covers_dataset(loader: DataLoader[Any]) -> bool:
+    """Whether an epoch is the whole data set, once: then examples can be picked without reading all of it."""
+    sampler = loader.sampler
+    whole = isinstance(sampler, SequentialSampler) or (
+        isinstance(sampler, RandomSampler)
+        and not sampler.replacement
+        and sampler.num_samples == len(sampler.data_source)
+    )
+    own_batches = loader.batch_sampler is None or type(loader.batch_sampler) is not BatchSampler
+    return whole and not own_batches and not isinstance(loader.dataset, IterableDataset)
+
+
+def balanced_rows(y: Tensor, count: int, generator: Generator) -> Tensor:
+    """`count` rows of the labels y (n,), drawn uniformly within each label, in their order.
+
+    Examples:
+        >>> y = torch.tensor([0] * 97 + [1] * 3)
+        >>> y[balanced_rows(y, 10, torch.Generator())].bincount()
+        tensor([7, 3])
+    """
+    keys = torch.rand(len(y), generator=generator, dtype=torch.float64).tolist()
+    kept = trimmed(list(zip(keys, y.tolist(), range(len(y)), strict=True)), count)
+    return torch.tensor(sorted(row for _, _, row in kept), dtype=torch.long)
+
+
+def trimmed(drawn: Sequence[tuple[float, int, T]], count: int) -> list[tuple[float, int, T]]:
+    """Of (key, label, example) those with the smallest keys, `count` in all, as equal in number for each label.
+
+    Taken batch by batch the result is that of all at once: with more examples a label's share only falls, unless an
+    example with a smaller key than all brings it forward to what is left over.
+
+    Examples:
+        >>> trimmed([(0.1, 7, "a"), (0.2, 7, "b"), (0.3, 8, "c")], 2)
+        [(0.1, 7, 'a'), (0.3, 8, 'c')]
+    """
+    drawn = sorted(drawn, key=lambda one: one[0])
+    sizes = Counter(label for _, label, _ in drawn)  # in the order of each label's smallest key
+    share = dict(zip(sizes, equal_shares(list(sizes.values()), count), strict=True))
+    kept = []
+    for one in drawn:
+        if share[one[1]]:
+            share[one[1]] -= 1
+            kept.append(one)
+    return kept

@@ -1,0 +1,78 @@
+"""Examples drawn by how uncertain the model is of them: those near its boundaries say more of what it has learned.
+
+    w = H + FLOOR,    H = −Σ_c p_c log p_c,    p = softmax(z)
+
+Of `AMONG` times as many examples, drawn uniformly, some are drawn without replacement with chances in proportion to w:
+those with the largest log w + g, g of Gumbel's distribution (Efraimidis and Spirakis, 2006). The most uncertain ones
+alone would be outliers; docs/choosing.md has the comparison.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from ogd.memory.data.batches import Chunk, described, length, moved, take
+from ogd.memory.data.calling import ScoredModel
+from ogd.memory.data.sampling import Sample
+from ogd.memory.model.eval_mode import isolated_eval_mode
+from ogd.memory.model.parameters import first_parameter
+
+AMONG = 20
+FLOOR = 0.01  # nats: what an example counts of which the model is sure
+
+
+class UncertainSample(Sample):
+    """`count` examples of `data`, drawn in proportion to the uncertainty of the model's outputs."""
+
+    def __init__(self, model: ScoredModel, data: object, count: int, generator: Generator, chunk_size: int):
+        super().__init__(data, count, generator, chunk_size)
+        self.model, self.drawn = model, count
+        self.candidates = Sample(data, count * AMONG, generator, chunk_size)
+
+    def _batches(self, _: object) -> Iterator[Chunk]:
+        chunks = list(self.candidates)
+        if not chunks:
+            return
+        with isolated_eval_mode(self.model.model), torch.no_grad():
+            found = [self._entropies(chunk) for chunk in chunks]
+        rows, start = uncertain_order(torch.cat(found), self.drawn, self.generator).sort().values, 0
+        for chunk, H in zip(chunks, found, strict=True):
+            own = rows[(rows >= start) & (rows < start + len(H))] - start
+            start += len(H)
+            if len(own):
+                yield take(chunk, own)
+
+    def _entropies(self, chunk: Chunk) -> Tensor:
+        first = first_parameter(self.model.model)
+        z = self.model.scores(moved(chunk[0], torch.device("cpu") if first is None else first.device))
+        if z.ndim < 2 or z.shape[-1] < 2 or len(z) != length(chunk):
+            raise ValueError(
+                f'choose="uncertain" needs the scores of two or more classes, and the model gives {described(z)}: '
+                'use choose="uniform", or give logits='
+            )
+        return entropies(z if self.model.classes is None else z[..., self.model.classes]).cpu()
+
+
+def entropies(z: Tensor) -> Tensor:
+    """The entropy of each example's classes given its scores (B, …, C); of several positions, their mean.
+
+    Examples:
+        >>> entropies(torch.tensor([[0.0, 0.0], [100.0, 0.0]])).round(decimals=4)
+        tensor([0.6931, 0.0000])
+    """
+    H: Tensor = torch.special.entr(z.float().softmax(-1)).sum(-1)
+    return H.flatten(1).mean(1) if H.ndim > 1 else H
+
+
+def uncertain_order(H: Tensor, count: int, generator: Generator) -> Tensor:
+    """Which of the examples with entropies H (n,) are drawn; the first k of them are a draw of k.
+
+    Examples:
+        >>> H = torch.tensor([0.0, 0.7, 0.7, 0.0])
+        >>> uncertain_order(H, 2, Generator().manual_seed(0)).sort().values
+        tensor([1, 2])
+    """
+    u = torch.rand(len(H), generator=generator, dtype=torch.float64).clamp(min=1e-300)
+    keys = (H.double() + FLOOR).log() - (-u.log()).log()
+    return keys.topk(min(count, len(H))).indices

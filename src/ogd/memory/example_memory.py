@@ -1,0 +1,541 @@
+"""class ExampleMemory: a few examples with the model's outputs, which protect those outputs by rehearsal."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Generator, Tensor, nn
+
+from ogd import seeds
+from ogd.checks import whole_number
+from ogd.memory import saving
+from ogd.memory.arguments import (
+    ExampleChoice,
+    check_choice,
+    check_classes,
+    check_count,
+    check_every,
+    check_generator,
+    check_logits,
+    check_loss_weights,
+    check_merge,
+    check_per_task,
+    check_task,
+)
+from ogd.memory.changes.other_weights import SAMPLED_ROWS, Fingerprint, warn_of_other_weights
+from ogd.memory.data.batches import CHUNK_SIZE, Chunk, as_pair, length
+from ogd.memory.data.budget import Budget
+from ogd.memory.data.calling import Logits, ScoredModel, scores
+from ogd.memory.data.dealing import all_examples
+from ogd.memory.data.sampling import Sample
+from ogd.memory.data.uncertainty import UncertainSample
+from ogd.memory.examples.clustering import ClusteredSample
+from ogd.memory.examples.examples_state import examples_from_state, examples_state
+from ogd.memory.examples.kept_examples import Batch, Examples, Task
+from ogd.memory.examples.loss import comparable, remembered_loss
+from ogd.memory.examples.prefetch import Prefetcher, draw
+from ogd.memory.examples.recording import recorded
+from ogd.memory.examples.reservoir import reservoir
+from ogd.memory.explanation import Explanation, explain_examples
+from ogd.memory.memory import Memory, Optimizers
+from ogd.memory.model.eval_mode import eval_mode, isolated_eval_mode
+from ogd.memory.model.parameters import device_of, unwrapped
+from ogd.memory.model.supported import check_model, check_parameters
+from ogd.memory.optimizers.protection import Protection
+from ogd.memory.optimizers.rehearsal import Rehearsal
+from ogd.memory.projection.store import Store
+from ogd.memory.ranks.agreement import check_same
+from ogd.memory.ranks.collective import common_generator, torch_seed
+from ogd.memory.stats import ExampleStats
+
+BATCH_SIZE, EVERY, ALPHA = 32, 2, 0.5  # chosen on validation data (docs/rehearsal.md)
+EXPLAINED = 64  # examples, enough to tell how they can be packed
+ROUNDING = {torch.bfloat16: 0.2, torch.float16: 0.05}  # shares of outputs that rounding may change
+ROUNDING_ELSE = 0.02
+
+
+class ExampleMemory(Memory):
+    """A few examples of finished tasks with the model's outputs, which protect those outputs by rehearsal.
+
+    Inputs are kept in as few bytes as lose nothing, or next to nothing, with labels if they are given, and the outputs
+    at the time. What is kept never changes. Labels that repeat the tokens of the input, as Hugging Face's causal models
+    take them, are kept as the next token of each. A frozen model can be remembered too; it is protected when it is
+    unfrozen.
+
+    Examples:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Linear(4, 3)
+        >>> memory = ExampleMemory(model, per_task=2)
+        >>> memory.remember((torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])))
+        >>> memory
+        ExampleMemory(2 examples of 1 task, 42 bytes; of Linear)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> rehearsal = memory.protect(optimizer)
+
+    Args:
+        model: any module.
+        per_task: how many examples of a task, or of a stream, are kept; None for all that are given.
+        logits: a function (model, x) → z that computes the logits; None: they are model(x), model(*x) or model(**x),
+            as its forward takes x, or the `.logits` of that.
+        params: which parameters rehearsal moves: names, prefixes of names ("encoder") or parameters; None for all.
+        budget: the most that may be stored: a number of examples, or bytes ("64MB"); None: no limit.
+        shrink: whether old tasks give up examples when a new task does not fit the budget, until all have shares as
+            equal as possible. False: raise `BudgetExceeded`.
+        freeze_buffers: whether buffers that a forward pass would change (BatchNorm's running statistics) stay as they
+            are from the first remembered task on; such layers use them in training too. False: they move, and
+            remembered outputs drift with them.
+        distributed: whether the ranks of torch.distributed share one memory. False: each rank has its own memory, for
+            its own model.
+    """
+
+    kind = "examples"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        per_task: int | None = 200,
+        *,
+        logits: Logits | None = None,
+        params: Iterable[str | nn.Parameter] | None = None,
+        budget: int | str | Budget | None = None,
+        shrink: bool = False,
+        freeze_buffers: bool = True,
+        distributed: bool = True,
+    ):
+        super().__init__(
+            model,
+            per_task,
+            logits=logits,
+            params=params,
+            budget=budget,
+            shrink=shrink,
+            freeze_buffers=freeze_buffers,
+            distributed=distributed,
+        )
+        self.examples = Examples()
+        self.seed = torch_seed()
+        self.draws = 0  # batches that have been rehearsed: the next is drawn by this number
+        self.observed = 0  # examples of a stream that have been seen
+        self._prefetcher = Prefetcher()
+        self._resumed: list[int] = []  # see `_since`; of optimizers that are not protected yet
+        self._alike: Examples | None = None  # the last examples that were seen to be the same on all ranks
+        self._guarded = True  # whether there was a protected step since the last task was remembered
+
+    def __len__(self) -> int:
+        """Return the number of kept examples."""
+        return len(self.examples)
+
+    @property
+    def task_sizes(self) -> tuple[int, ...]:
+        """The number of examples of each remembered task."""
+        return self.examples.examples_of_tasks
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the examples and their outputs, about what `save` writes."""
+        return self.examples.nbytes
+
+    def __repr__(self) -> str:
+        tasks = f"{len(self.task_sizes)} task{'' if len(self.task_sizes) == 1 else 's'}"
+        examples = f"{len(self):,} example{'' if len(self) == 1 else 's'}"
+        return f"ExampleMemory({examples} of {tasks}, {self.nbytes:,} bytes; of {type(self.model).__name__})"
+
+    def remember(
+        self,
+        data: object,
+        *,
+        per_task: int | None = None,
+        choose: ExampleChoice = "uniform",
+        merge: int = 1,
+        classes: Sequence[int] | None = None,
+        logits: Logits | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        """Keep examples of a finished task with the outputs that the model gives for them now, in evaluation mode.
+
+        Afterwards the model's modes, buffers, gradients and hooks and the random state are as they were. With several
+        ranks of torch.distributed all must call it, each with its part of the data or all with the same.
+
+        Args:
+            data: a DataLoader, a Dataset, tensors, or a list of batches or examples. A batch is a pair (x, y), where x
+                may be a tuple, list or dict of tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict
+                with the key "labels".
+            per_task: how many examples of this task are kept; None: the memory's own number.
+            choose: how they are drawn. "uniform": every example is equally likely. "balanced": equal numbers of each
+                label, as far as possible; this reads all of the data. "uncertain": the less certain the model is of an
+                example, the more likely it is drawn; this computes the outputs of 20 times as many examples.
+            merge: draw `merge × per_task` examples, group similar ones of each label and keep the means of the groups.
+                For inputs of floating point, and in one process. Labels that are not classes take no part in the
+                grouping, and are averaged too.
+            classes: which logits are the task's, in a model of several heads; None: all. The labels must be among them.
+            logits: a function (model, x) → z for this task, in place of the memory's own.
+            generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
+
+        Raises:
+            BudgetExceeded: if the task does not fit the budget. Nothing is stored then.
+            ValueError: if rehearsal could not protect the outputs, or an argument or the data are not as described.
+        """
+        count = self.per_task if per_task is None else per_task
+        check_per_task(count)
+        check_choice(choose, ExampleChoice, count)
+        check_merge(merge, count)
+        check_classes(classes)
+        check_logits(logits)
+        check_generator(generator)
+        self._check_single_process(choose, merge)
+        check_parameters(self.model)
+        check_model(self.model, self._parameters.named())  # a frozen model may be unfrozen before it is rehearsed
+        if self.observed:
+            raise ValueError("this memory keeps a stream (observe): remember tasks with a memory of its own")
+        self._settle()
+        self._check_moves()
+        model = ScoredModel(self.model, logits or self.logits, classes)
+        draws = self._generator(generator)
+        sample = self._sample(model, data, count, choose, int(merge), draws)
+        task = Task(None if model.classes is None else tuple(model.classes), logits)
+        with self._remembering():
+            chunks: Iterable[Chunk] = all_examples(sample) if self._shared else sample
+            draws = common_generator(draws) if self._shared else draws
+            with isolated_eval_mode(model.model), torch.no_grad():
+                params, device = self._parameters.trainable(), device_of(self.model)
+                new = recorded(model, params, chunks, device, expected=sample.count)
+                examples = self._examples_here().with_task(new, task)
+            if len(examples) == len(self):
+                raise ValueError("data is empty: there is no example to remember")
+            examples = self._within_budget(examples, draws)
+            if not len(self):
+                self.seed = torch_seed(self._shared)
+            self._replace(examples)
+            self._guarded = False
+
+    def protect(
+        self,
+        optimizer: Optimizers,
+        every: int = EVERY,
+        *,
+        batch_size: int = BATCH_SIZE,
+        alpha: float = ALPHA,
+        labels: bool = True,
+    ) -> Rehearsal:
+        """Rehearse kept examples in the optimizer's steps from now on.
+
+        Every k-th step the gradient of the remembered loss of a batch from memory is added to `.grad`, k times. It
+        comes after gradients were clipped or unscaled, and stays in `.grad` until you set it to zero.
+
+            ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
+
+        Where a model has gained outputs since, the first term is over those that it had.
+
+        Args:
+            optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn.
+            every: how many steps share one rehearsal.
+            batch_size: how many examples are rehearsed at a time.
+            alpha: the weight of the outputs.
+            labels: whether labels count.
+
+        Returns:
+            The rehearsal, a context manager that ends it; ignore it to protect until `unprotect`. `rehearsal.loss` is
+            the remembered loss of the last batch.
+
+        Raises:
+            ValueError: if the optimizer cannot be protected, or holds no protected parameter.
+        """
+        check_every(every, auto=False)
+        check_count("batch_size", batch_size)
+        check_loss_weights(alpha, labels)
+        optimizers = self._protectable(optimizer)
+        return self._begin(
+            Rehearsal(self, optimizers, every, batch_size, alpha, labels, self._take_resumed(len(optimizers)))
+        )
+
+    def observe(self, x: Any, y: Any = None) -> None:
+        """Show the memory a batch of a stream without tasks: it keeps a uniform draw of all that it has seen.
+
+        Call it in your loop, with the batch that you train on. At most `per_task` examples are kept (a reservoir), each
+        with the model's outputs at the time it entered. A memory keeps a stream or tasks, not both.
+
+        Args:
+            x: the inputs of the batch.
+            y: their labels; None without any.
+
+        Examples:
+            >>> memory = ExampleMemory(nn.Linear(4, 3), per_task=8)
+            >>> for _ in range(5):
+            ...     memory.observe(torch.randn(6, 4), torch.zeros(6).long())
+            >>> memory.task_sizes, memory.observed
+            ((8,), 30)
+        """
+        if self.per_task is None:
+            raise ValueError("per_task=None keeps all of a task, and a stream has no end: give the memory a number")
+        if self._shared:
+            raise ValueError("observe is for one process: with several ranks remember tasks, or use distributed=False")
+        if len(self) and not self.observed:
+            raise ValueError("this memory holds tasks: observe a stream with a memory of its own")
+        check_parameters(self.model)
+        chunk = as_pair((x, y))
+        n = length(chunk)
+        draws = seeds.generator(self.seed, "stream", self.observed)
+        stay, enter = reservoir(len(self), self.observed, n, self.per_task, draws)
+        if not enter:
+            self.observed += n
+            return
+        model = ScoredModel(self.model, self.logits)
+        with self._statistics.called_modules() as called, isolated_eval_mode(model.model), torch.no_grad():
+            params, only = self._parameters.trainable(), torch.tensor(enter)
+            new = list(recorded(model, params, [chunk], device_of(self.model), only=only))
+        examples = self._examples_here().only(torch.tensor(stay)) if stay else Examples()
+        examples = examples.extended(new) if stay else examples.with_task(new, Task())
+        self.budget.check(examples)
+        with self._changing():
+            self._replace(examples)
+            self._statistics.names = self._statistics.names | called
+            self._statistics.freeze()
+            self.observed += n
+
+    def remembered_loss(
+        self, batch_size: int = BATCH_SIZE, *, alpha: float = ALPHA, labels: bool = True
+    ) -> Tensor | None:
+        """Return the mean remembered loss of a batch drawn from memory, with its graph; None if the memory is empty.
+
+        It is for those who want the loss in their own loop instead of `protect`. With several ranks each takes its part
+        of the batch: their sum is the loss.
+
+        Args:
+            batch_size: how many examples are drawn.
+            alpha: the weight of the outputs.
+            labels: whether labels count.
+        """
+        check_count("batch_size", batch_size)
+        check_loss_weights(alpha, labels)
+        found = self._loss_of_batch(batch_size, alpha, labels)
+        return None if found is None else found[0] / found[1]
+
+    def forget(self, task: int) -> None:
+        """Forget a task, by its place in `task_sizes`: it is no longer rehearsed.
+
+        The tasks after it move up by one place. -1 is the last one. With several ranks all must call it.
+        """
+        check_task(task, len(self.task_sizes))
+        self._settle()
+        self._check_moves()
+        with self._changing():
+            self._replace(self.examples.without_task(range(len(self.task_sizes))[task]))
+            self._guarded = True  # the last task may be one whose outputs have moved since, as they may
+
+    def explain(
+        self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
+    ) -> Explanation:
+        """Find out on some examples how `remember` would keep such data, and store nothing.
+
+        Args:
+            data: as `remember` takes it.
+            classes: as in `remember`.
+            logits: as in `remember`.
+
+        Examples:
+            >>> _ = torch.manual_seed(0)
+            >>> memory = ExampleMemory(nn.Linear(4, 3))
+            >>> print(memory.explain((torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1]))))
+            kept                   bytes  stored
+            input                      8  float16, in place of float32
+            label                      1  uint8, in place of int64
+            output                    12  float32
+            together, per example     21
+        """
+        check_classes(classes)
+        check_logits(logits)
+        check_parameters(self.model)
+        model = ScoredModel(self.model, logits or self.logits, classes)
+        sample = Sample(data, EXPLAINED, Generator().manual_seed(0), EXPLAINED)
+        with isolated_eval_mode(model.model), torch.no_grad():
+            found = recorded(model, self._parameters.trainable(), sample, device_of(self.model))
+            examples = Examples().with_task(found, Task())
+        if not len(examples):
+            raise ValueError("data is empty: there is no example to explain")
+        return explain_examples(examples)
+
+    def stats(self) -> ExampleStats:
+        """Measure how far the remembered outputs have moved, task by task."""
+        check_parameters(self.model)
+        if self._protections:
+            self._check_moves()
+        drift = tuple(self._moved(self.examples.rows_of(t))[0] for t in range(len(self.task_sizes)))
+        return ExampleStats(len(self), drift, tuple(rehearsal.loss for rehearsal in self._protections))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything stored, as plain values and tensors."""
+        self._settle()
+        if self._protections and not self._shared:  # other ranks may not take part, and a sharded model waits for them
+            self._check_moves()
+        weights = Fingerprint.of(Store(), self._parameters.named()).to_state()
+        draws = {"seed": self.seed, "draws": self.draws, "since": self._since, "observed": self.observed}
+        header = saving.header(self.kind, self._options(), self._statistics.names, weights)
+        return header | draws | examples_state(self.examples)
+
+    def load_state_dict(self, stored: Mapping[str, Any]) -> None:
+        """Replace what is stored by a `state_dict`, tried on the model; an error changes nothing.
+
+        Args:
+            stored: what `state_dict` returned.
+
+        Raises:
+            ValueError: if the state is damaged, or belongs to another model.
+        """
+        check_parameters(self.model)
+        saving.check_header(stored, self.kind)
+        examples = examples_from_state(stored).to(device_of(self.model))
+        seed, draws, since, observed = _counters(stored, examples)
+        weights = Fingerprint.from_state(stored.get("weights"), 0)
+        self._check_fits(examples)
+        examples = self._within_budget(examples, seeds.generator(seed, "load", len(examples)))
+        self._settle()
+        if weights is not None and weights.differs(Store(), self._parameters.named()):
+            warn_of_other_weights("its outputs have nothing to do with those that are remembered")
+        with self._changing(*self._protections):
+            self._statistics.restore(stored)
+            self.seed, self.draws, self.observed = seed, draws, observed
+            self._resumed = since
+            for rehearsal in self._protections:
+                rehearsal.since = self._take_resumed(len(rehearsal.since))
+            self._replace(examples)
+            self._guarded = True
+            if self._protections:
+                self._statistics.freeze()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy or a pickle, which protects no optimizer."""
+        return {**super().__getstate__(), "_resumed": self._since, "_prefetcher": Prefetcher()}
+
+    @property
+    def _since(self) -> list[int]:
+        """Steps since their last rehearsal, of the protected optimizers in their order."""
+        return [n for rehearsal in self._protections for n in rehearsal.since] or list(self._resumed)
+
+    def _take_resumed(self, n: int) -> list[int]:
+        taken, self._resumed = self._resumed[:n], self._resumed[n:]
+        return taken + [0] * (n - len(taken))
+
+    def _sample(
+        self, model: ScoredModel, data: object, count: int | None, choose: str, merge: int, draws: Generator
+    ) -> Sample:
+        drawn = None if count is None else int(count) * merge
+        if choose == "uncertain" and drawn is not None:
+            sample: Sample = UncertainSample(model, data, drawn, draws, CHUNK_SIZE)
+        else:
+            sample = Sample(data, drawn, draws, CHUNK_SIZE, choose == "balanced")
+        return ClusteredSample(sample, int(count)) if merge > 1 and count is not None else sample
+
+    def _check_single_process(self, choose: str, merge: int) -> None:
+        if self._shared and merge != 1:
+            raise ValueError(f"merge={merge} is for one process: with several ranks use merge=1")
+        if self._shared and choose == "uncertain":
+            raise ValueError('choose="uncertain" is for one process: with several ranks use "uniform" or "balanced"')
+
+    def _replace(self, examples: Examples) -> None:
+        self.examples, self._prefetcher = examples, Prefetcher()
+        for rehearsal in self._protections:
+            rehearsal.reset()
+
+    def _examples_here(self) -> Examples:
+        """Return the examples, which follow the model to its device."""
+        device = device_of(self.model)
+        if any(group.z.device != device for group in self.examples.groups):
+            self.examples = self.examples.to(device)
+        return self.examples
+
+    def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
+        """Return the summed loss of drawn examples on this rank, and how many they are on all; None without any."""
+        if self._shared:
+            self._check_alike()
+        self._guarded = True
+        if not len(self):
+            return None
+        if not alpha and not any(group.labelled for group in self.examples.groups):
+            raise ValueError("alpha=0 rehearses the labels alone, and no labels are kept: give alpha= a weight")
+        number, self.draws = self.draws, self.draws + 1
+        with eval_mode(self.model):
+            batches = self._batches(number, batch_size)
+            losses = [remembered_loss(self._outputs(batch), batch, alpha, labels) for batch in batches]
+            loss = sum(losses[1:], start=losses[0]) if losses else torch.zeros((), device=device_of(self.model))
+        if losses and not loss.requires_grad and self._parameters.trainable():
+            raise ValueError(
+                "the remembered outputs do not depend on any trainable parameter, so rehearsal cannot protect them: "
+                "look at logits=, and for .detach() or no_grad in the model"
+            )
+        return loss, min(batch_size, len(self))
+
+    def _batches(self, number: int, size: int) -> Iterable[Batch]:
+        """Return this rank's part of batch `number`, by form; a rank may have none."""
+        examples = self._examples_here()
+        if examples.alike and not self._shared:
+            return [self._prefetcher.batch(examples, self.seed, number, size)]
+        rows = draw(self.seed, number, len(self), size)
+        return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows)
+
+    def _outputs(self, batch: Batch) -> Tensor:
+        logits = batch.logits or self.logits
+        return scores(unwrapped(self.model) if logits is None else self.model, batch.x, logits)
+
+    def _protected_among(self, params: Sequence[Tensor]) -> Sequence[Tensor]:
+        return params if self.params is None else list(self._parameters.among(params).values())
+
+    def _moved(self, rows: Tensor) -> tuple[float, float]:
+        """Return the root mean square change of some examples' outputs, and that of the outputs."""
+        change, size, n = 0.0, 0.0, 0
+        with isolated_eval_mode(self.model), torch.no_grad():
+            for some in rows.split(CHUNK_SIZE):
+                for batch in self._examples_here().batches(some):
+                    z = comparable(self._outputs(batch), batch.z).double()
+                    mask = batch.mask(z.shape[-1])
+                    z, before = (t if mask is None else t[mask] for t in (z, batch.z.double()))
+                    change += float((z - before).square().sum())
+                    size += float(before.square().sum())
+                    n += z.numel()
+        return (change / max(n, 1)) ** 0.5, (size / max(n, 1)) ** 0.5
+
+    def _settle(self) -> None:
+        self._guarded |= any(p.stepped for p in self._protections)
+        super()._settle()
+
+    def _end(self, *ending: Protection) -> None:
+        self._guarded |= any(protection.stepped for protection in ending)
+        super()._end(*ending)
+
+    def _check_moves(self) -> None:
+        self._guarded |= any(p.stepped for p in self._protections)
+        if self._guarded or self._warned_of_moves or not len(self):
+            return
+        moved, size = self._moved(self.examples.rows_of(len(self.task_sizes) - 1)[-SAMPLED_ROWS:])
+        if moved > size * max(ROUNDING.get(p.dtype, ROUNDING_ELSE) for p in self.model.parameters()):
+            self._warn_of_moves()
+
+    def _check_alike(self) -> None:
+        if self._alike is not self.examples:
+            words = f"{len(self):,} examples in {self.nbytes:,} bytes"
+            check_same(lambda: (self.examples.fingerprint, words))
+            self._alike = self.examples
+
+    def _check_fits(self, examples: Examples) -> None:
+        """Raise a ValueError unless the model takes an example of each form."""
+        with isolated_eval_mode(self.model), torch.no_grad():
+            for group in examples.groups:
+                batch = group.batch(torch.zeros(1, dtype=torch.long, device=group.z.device), examples.tasks)
+                try:
+                    comparable(self._outputs(batch), batch.z)
+                except Exception as error:
+                    raise ValueError(
+                        f"the memory belongs to another model: this one fails on a stored example ({error})"
+                    ) from error
+
+
+def _counters(stored: Mapping[str, Any], examples: Examples) -> tuple[int, int, list[int], int]:
+    """Return the seed, the number of drawn batches, the steps since a rehearsal and the size of the stream."""
+    try:
+        seed, draws, observed = (whole_number(stored[key]) for key in ("seed", "draws", "observed"))
+        since = [whole_number(n) for n in stored["since"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
+    if observed and (len(examples.tasks) > 1 or observed < len(examples)):
+        raise ValueError("the state claims to hold a stream, but its examples belong to tasks")
+    return seed, draws, since, observed

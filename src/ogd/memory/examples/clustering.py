@@ -1,0 +1,153 @@
+"""Means of examples that are alike: one kept example then stands for several.
+
+The candidates of each label fall into groups by k-means (Lloyd, 1982),
+
+    min Σ_g Σ_{i in g} |x_i − c_g|²,    c_g the mean of group g,
+
+and the means c_g are kept in place of single examples. Each label has groups in proportion to its candidates, one at
+least where there are as many groups as labels.
+"""
+
+import heapq
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+from torch.utils import _pytree as pytree
+
+from ogd.long_work import announce
+from ogd.memory.data.batches import Chunk, concatenated, described, shapes, take
+from ogd.memory.data.labels import are_labels, flat_labels
+from ogd.memory.data.sampling import Sample
+from ogd.memory.examples.packing import rounded_to
+
+ROUNDS = 10  # of k-means: the groups hardly change after that
+LARGE = 1000  # |mean|² over the mean of |x − mean|²
+
+
+class ClusteredSample(Sample):
+    """The means of `count` groups of candidates that are alike."""
+
+    def __init__(self, candidates: Sample, count: int):
+        super().__init__(candidates.data, count, candidates.generator, candidates.chunk_size)
+        self.candidates, self.kept = candidates, count
+
+    def _batches(self, _: object) -> Iterator[Chunk]:
+        chunks = list(self.candidates)
+        if len({str(shapes(take(chunk, slice(1)))) for chunk in chunks}) > 1:
+            raise ValueError("merge= needs examples of one shape, and these have several; use merge=1")
+        if chunks:
+            yield merged(concatenated(chunks), self.kept, self.generator)
+
+
+def merged(chunk: Chunk, n: int, generator: Generator) -> Chunk:
+    """The means of n groups of a batch's examples, each of one label; all examples where there are no more than n.
+
+    Examples:
+        >>> x, y = torch.tensor([[0.0], [1.0], [8.0], [9.0]]), torch.tensor([0, 0, 1, 1])
+        >>> merged((x, y), 2, Generator().manual_seed(0))
+        (tensor([[0.5000], [8.5000]]), tensor([0, 1]))
+    """
+    x, y = chunk
+    tensors = [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor)]
+    if strange := [t for t in tensors if not t.is_floating_point()]:
+        raise ValueError(
+            f"merge= keeps means of inputs, and some are {described(strange[0])}: give numbers of floating point, or "
+            "use merge=1 (tokens have no mean)"
+        )
+    y = flat_labels(y)
+    classes = y if are_labels(y) else None
+    if not (y is None or classes is not None or (isinstance(y, Tensor) and y.is_floating_point())):
+        raise ValueError(f"merge= needs one label for each example, not {described(y)}; use merge=1")
+    points = torch.cat([_near_zero(t.reshape(len(t), -1)).float() for t in tensors], 1)
+    group = groups(points, classes, min(n, len(points)), generator)
+    first = torch.stack([(group == g).nonzero()[0, 0] for g in range(int(group.max()) + 1)])
+    y = y[first] if classes is not None else None if y is None else means(y, group)
+    return pytree.tree_map(lambda t: rounded_to(means(t, group), t) if isinstance(t, Tensor) else t, x), y
+
+
+def _near_zero(t: Tensor) -> Tensor:
+    """Numbers that are large beside their spread, such as years, less their mean: distances in float32 need it."""
+    mean = t.mean(0)
+    spread = (t - mean).square().sum(1).mean()
+    return t - mean if bool(mean.square().sum() > LARGE * spread) else t
+
+
+def means(t: Tensor, group: Tensor) -> Tensor:
+    """The mean over each group of the rows of t; rows of group −1 belong to none.
+
+    Examples:
+        >>> means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, -1]))
+        tensor([2.])
+    """
+    inside = group >= 0
+    own = group[inside].to(t.device)
+    total = t.new_zeros(int(group.max()) + 1, *t.shape[1:], dtype=torch.float64).index_add_(0, own, t[inside].double())
+    size = own.bincount().double().view(-1, *[1] * (t.ndim - 1))
+    return (total / size).to(t.dtype)
+
+
+def groups(points: Tensor, labels: Tensor | None, n: int, generator: Generator) -> Tensor:
+    """The group from 0 to n − 1 of each point (m, d), in which others are near and have its label; n ≤ m.
+
+    They are numbered by chance. With fewer groups than labels the rarest labels have none: −1.
+    """
+    classes, of = (labels if labels is not None else torch.zeros(len(points))).unique(return_inverse=True)
+    sizes: list[int] = of.bincount(minlength=len(classes)).tolist()
+    shares = in_proportion(sizes, n)
+    pairs = [size * share for size, share in zip(sizes, shares, strict=True)]
+    work, distances = ROUNDS * sum(pairs) * points.shape[1], 4 * max(pairs)
+    announce(f"merging {len(points):,} examples into {n:,}", work / 1e9, points.nbytes + distances)
+    found = torch.full((len(points),), -1)
+    number, start = torch.randperm(n, generator=generator), 0
+    for label, share in enumerate(shares):
+        if share:
+            own = of == label
+            found[own.cpu()] = number[start + k_means(points[own], share, generator).cpu()]
+        start += share
+    return found
+
+
+def k_means(points: Tensor, k: int, generator: Generator) -> Tensor:
+    """Which of k groups each point (m, d) is in, by the nearest mean; none is empty, k ≤ m.
+
+    Examples:
+        >>> k_means(torch.tensor([[0.0], [9.0], [1.0]]), 2, Generator().manual_seed(1)).bincount().sort().values
+        tensor([1, 2])
+    """
+    centres = points[torch.randperm(len(points), generator=generator)[:k].to(points.device)]
+    for _ in range(ROUNDS):
+        distance, group = torch.cdist(points, centres).min(1)
+        group = _none_empty(distance, group, k)
+        centres = means(points, group)
+    return group
+
+
+def _none_empty(distance: Tensor, group: Tensor, k: int) -> Tensor:
+    """Give each empty group the point that is furthest from the mean of its own group, which must have another."""
+    sizes, group = group.bincount(minlength=k), group.clone()
+    for empty in (sizes == 0).nonzero().flatten().tolist():
+        furthest = int(torch.where(sizes[group] > 1, distance, -1).argmax())
+        sizes[group[furthest]] -= 1
+        sizes[empty], group[furthest] = 1, empty
+    return group
+
+
+def in_proportion(sizes: list[int], n: int) -> list[int]:
+    """Divide n among groups in proportion to their sizes, none getting more than it has (Huntington and Hill).
+
+    The next one goes where size / √(s (s + 1)) is largest, s what a group has so far: first one to each.
+
+    Examples:
+        >>> in_proportion([90, 30, 1], 13), in_proportion([5, 9, 7], 2)
+        ([9, 3, 1], [0, 1, 1])
+    """
+    shares = [0] * len(sizes)
+    waiting = [(float("-inf"), -size, i) for i, size in enumerate(sizes) if size]
+    heapq.heapify(waiting)
+    for _ in range(min(n, sum(sizes))):
+        _, size, i = heapq.heappop(waiting)
+        shares[i] += 1
+        if shares[i] < -size:
+            heapq.heappush(waiting, (size / (shares[i] * (shares[i] + 1)) ** 0.5, size, i))
+    return shares

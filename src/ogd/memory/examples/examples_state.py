@@ -1,0 +1,157 @@
+"""Kept examples as JSON values and tensors, and back. Nothing read is trusted: all of it is checked.
+
+classes     the logits of each task, or None for all
+groups      the structure and the dtypes of the inputs; their tensors are `<group>.x0`, …, `.y`, `.z` and `.task`
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ogd.checks import whole_number
+from ogd.memory.data.batches import TensorSlot
+from ogd.memory.data.labels import check_labels_fit
+from ogd.memory.examples.kept_examples import Examples, Group, Task
+from ogd.memory.examples.packing import COLOURS, Packed
+from ogd.tensor_files import is_finite
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16,
+        torch.int8, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+MAX_DEPTH = 20  # levels of tuples, lists and dicts in an input
+
+
+def examples_state(examples: Examples) -> dict[str, Any]:
+    """Return examples as JSON values, and tensors under "tensors"."""
+    if any(task.logits is not None for task in examples.tasks):
+        raise ValueError(
+            "a task was remembered with a logits function of its own, and a function cannot be saved: give the memory "
+            "one for all tasks, ExampleMemory(logits=…), and put what tells the tasks apart into x"
+        )
+    tensors: dict[str, Tensor] = {}
+    groups = [_group_entry(f"{i}", group, tensors) for i, group in enumerate(examples.groups)]
+    classes = [None if task.classes is None else list(task.classes) for task in examples.tasks]
+    return {"classes": classes, "groups": groups, "tensors": tensors}
+
+
+def examples_from_state(stored: Mapping[str, Any]) -> Examples:
+    """Return the examples of a state, or raise a ValueError that says what is wrong with it."""
+    try:
+        tasks = tuple(Task(_classes(classes)) for classes in stored["classes"])
+        tensors = dict(stored["tensors"])
+        if not all(isinstance(t, Tensor) and t.layout == torch.strided and not t.is_meta for t in tensors.values()):
+            raise ValueError("the state holds something else where tensors belong")
+        groups = tuple(_group(f"{i}", entry, tensors, tasks) for i, entry in enumerate(stored["groups"]))
+    except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
+    if tensors:
+        raise ValueError(f"the state has tensors that belong to nothing: {sorted(tensors)}")
+    examples = Examples(groups, tasks)
+    if not all(examples.examples_of_tasks):
+        raise ValueError("the state has a task without examples")
+    return examples
+
+
+def _group_entry(i: str, group: Group, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    leaves = [_packed_entry(f"{i}.x{j}", leaf, tensors) for j, leaf in enumerate(group.leaves)]
+    tensors |= {f"{i}.z": group.z, f"{i}.task": group.task}
+    return {
+        "x": _described(group.structure),
+        "leaves": leaves,
+        "y": None if group.y is None else _packed_entry(f"{i}.y", group.y, tensors),
+    }
+
+
+def _group(i: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], tasks: Sequence[Task]) -> Group:
+    z, task = tensors.pop(f"{i}.z"), tensors.pop(f"{i}.task")
+    n = len(z)
+    if not n or z.dtype not in _DTYPES.values() or not z.is_floating_point() or not is_finite(z):
+        raise ValueError(f"group {i}: its outputs are not finite numbers")
+    if task.dtype != torch.long or task.shape != (n,) or not bool(((task >= 0) & (task < len(tasks))).all()):
+        raise ValueError(f"group {i}: invalid task numbers; there must be {n}, each below {len(tasks)}")
+    leaves = tuple(_packed(f"{i}.x{j}", e, tensors, n) for j, e in enumerate(entry["leaves"]))
+    y = None if entry["y"] is None else _packed(f"{i}.y", entry["y"], tensors, n)
+    for t in task.unique().tolist():
+        mine = task == t
+        check_labels_fit(z[mine], None if y is None else y[mine.nonzero().flatten()], tasks[t].classes)
+    structure = _built(entry["x"])
+    places = [leaf.number for leaf in pytree.tree_leaves(structure) if isinstance(leaf, TensorSlot)]
+    if places != list(range(len(leaves))):
+        raise ValueError(f"group {i}: its inputs do not have {len(leaves)} tensors, each in its place")
+    return Group(leaves, structure, y, z, task, None)
+
+
+def _packed_entry(key: str, leaf: Packed, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    if leaf.dtype not in _DTYPES.values():
+        raise ValueError(f"inputs or labels are of {leaf.dtype}, which cannot be saved")
+    tensors[key] = leaf.data
+    if leaf.palette is not None:
+        tensors[f"{key}.palette"] = leaf.palette
+    return {"dtype": str(leaf.dtype).removeprefix("torch."), "palette": leaf.palette is not None}
+
+
+def _packed(key: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], n: int) -> Packed:
+    data, dtype = tensors.pop(key), _DTYPES[entry["dtype"]]
+    palette = tensors.pop(f"{key}.palette") if entry["palette"] is True else None
+    if len(data) != n:
+        raise ValueError(f"{key}: {len(data)} examples where there are {n} outputs")
+    if palette is None:
+        if not _holds(data.dtype, dtype):
+            raise ValueError(f"{key}: {data.dtype} cannot hold {dtype}")
+        return Packed(data, dtype)
+    fits = palette.ndim == 1 or (palette.ndim == 2 and data.ndim >= 3 and len(palette) == data.shape[1])
+    if not fits or palette.dtype != dtype or not palette.isfinite().all() or palette.shape[-1] > COLOURS:
+        raise ValueError(f"{key}: its palette does not fit")
+    if data.dtype != torch.uint8 or (data.numel() and int(data.max()) >= palette.shape[-1]):
+        raise ValueError(f"{key}: has codes that its palette does not have")
+    return Packed(data, dtype, palette)
+
+
+def _holds(smaller: torch.dtype, dtype: torch.dtype) -> bool:
+    """Whether numbers of a dtype may be kept in another, of the same kind and no larger."""
+    if smaller not in _DTYPES.values() or torch.bool in (smaller, dtype):
+        return smaller == dtype
+    return smaller.is_floating_point == dtype.is_floating_point and smaller.itemsize <= dtype.itemsize
+
+
+def _classes(stored: Any) -> tuple[int, ...] | None:
+    classes = None if stored is None else tuple(whole_number(value) for value in stored)
+    if classes is not None and (not classes or len(set(classes)) < len(classes)):
+        raise ValueError(f"{stored!r} are not the classes of a task")
+    return classes
+
+
+def _described(x: Any) -> Any:
+    """An input's structure as JSON: tensors by their numbers."""
+    if isinstance(x, TensorSlot):
+        return {"tensor": x.number}
+    if isinstance(x, dict) and all(isinstance(key, str) for key in x):
+        return {"dict": {key: _described(value) for key, value in x.items()}}
+    if type(x) in (tuple, list):
+        return {type(x).__name__: [_described(value) for value in x]}
+    if x is None or isinstance(x, bool | int | float | str):
+        return {"value": x}
+    raise ValueError(f"an input holds {type(x).__name__}: only tuples, lists and dicts of tensors can be saved")
+
+
+def _built(entry: Mapping[str, Any], depth: int = 0) -> Any:
+    if depth > MAX_DEPTH or len(entry) != 1:
+        raise ValueError("the structure of the inputs is malformed")
+    ((kind, inside),) = entry.items()
+    if kind == "tensor":
+        return TensorSlot(whole_number(inside))
+    if kind == "dict":
+        return {str(key): _built(value, depth + 1) for key, value in inside.items()}
+    if kind in ("tuple", "list"):
+        parts = [_built(value, depth + 1) for value in inside]
+        return tuple(parts) if kind == "tuple" else parts
+    if kind == "value" and (inside is None or isinstance(inside, bool | int | float | str)):
+        return inside
+    raise ValueError("the structure of the inputs is malformed")

@@ -1,0 +1,59 @@
+"""The remembered loss of some examples: how far their outputs have moved, and their labels.
+
+    ℓ = α mean_c (z_c − z*_c)² + cross-entropy(z, y)        z* as remembered, c over the task's outputs
+
+The second term is there for whole-number labels of two or more outputs: dark experience replay (DER++) of Buzzega et
+al. (2020), with the mean over the outputs. Without labels only the first is left. Where a head has grown since, the
+first is over the outputs that there were, the second over all that there are now.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ogd.memory.data.labels import IGNORED, classifies
+from ogd.memory.examples.kept_examples import Batch
+
+
+def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) -> Tensor:
+    """The sum of ℓ over a batch, given its present outputs z.
+
+    Examples:
+        >>> z = torch.tensor([[1.0, 2.0]])
+        >>> remembered_loss(z + 1, Batch(None, None, z), alpha=0.5)
+        tensor(0.5000)
+    """
+    z = z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
+    old, target = comparable(z, batch.z), batch.z.to(z)
+    mask = batch.mask(old.shape[-1])
+    if mask is None:
+        weight = alpha * len(z) / max(old.numel(), 1)
+        distance = functional.mse_loss(old, target, reduction="sum")
+    else:
+        weight = alpha
+        distance = (((old - target).square() * mask).sum(1) / mask.sum(1)).sum()
+    if not (labels and batch.y is not None and classifies(z, batch.y)):
+        return weight * distance
+    mask = batch.mask(z.shape[-1])
+    shown = z if mask is None else z.masked_fill(~mask, -torch.inf)
+    return torch.add(_entropies(shown, batch.y.long()), distance, alpha=weight)  # one operation, not two
+
+
+def comparable(z: Tensor, remembered: Tensor) -> Tensor:
+    """Of the outputs z those that there were when an example was remembered: a head may have grown."""
+    if z.shape == remembered.shape:
+        return z
+    if z.ndim < 2 or z.shape[:-1] != remembered.shape[:-1] or z.shape[-1] < remembered.shape[-1]:
+        raise ValueError(
+            f"the model gives outputs of shape {tuple(z.shape)} where {tuple(remembered.shape)} were remembered: it "
+            "may gain outputs, but not lose or replace any; forget the tasks (memory.forget) and remember again"
+        )
+    return z[..., : remembered.shape[-1]]
+
+
+def _entropies(z: Tensor, y: Tensor) -> Tensor:
+    """The sum over examples of their cross-entropy; of an example with many labels, their mean."""
+    if y.ndim == 1:
+        return functional.cross_entropy(z, y, reduction="sum")
+    each = functional.cross_entropy(z.movedim(-1, 1), y, reduction="none").flatten(1).sum(1)
+    return (each / (y != IGNORED).flatten(1).sum(1).clamp(min=1)).sum()

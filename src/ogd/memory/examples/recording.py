@@ -1,0 +1,133 @@
+"""Record examples with the outputs that the model gives for them, as they are kept."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ogd.long_work import say
+from ogd.memory.data.batches import (
+    CHUNK_BYTES,
+    Chunk,
+    concatenated,
+    described,
+    length,
+    moved,
+    take,
+    with_tensors,
+    without_tensors,
+)
+from ogd.memory.data.calling import ScoredModel
+from ogd.memory.data.labels import check_labels_fit, flat_labels, look_like_classes, next_tokens
+from ogd.memory.examples.kept_examples import Group
+from ogd.memory.examples.packing import pack
+from ogd.memory.gradients.autograd_graph import uses_of
+
+
+def recorded(
+    model: ScoredModel,
+    params: Mapping[str, Tensor],
+    chunks: Iterable[Chunk],
+    device: torch.device,
+    *,
+    expected: int | None = None,
+    only: Tensor | None = None,
+) -> Iterator[Group]:
+    """Yield a group for each form of example, with outputs.
+
+    All examples of a form are packed together, however many come at a time, and the outputs are those for the inputs
+    as packed.
+
+    Args:
+        model: the model.
+        params: the protected parameters that are trainable. The outputs have to depend on one, if there is any.
+        chunks: the examples. No more of them go through the model at a time than come at a time.
+        device: where they are kept.
+        expected: about how many examples come.
+        only: keep these rows of each form; all take part in the choice of a packing.
+    """
+    forms: dict[Any, list[Chunk]] = {}
+    most, dropped = 0, False  # examples at a time; whether labels were left out
+    for x, y in chunks:
+        n = length((x, y))
+        if not n:
+            continue
+        if not forms:
+            most = _fitting(model, params, x, device, expected or n)
+        chunk = x, y if isinstance(y, Tensor) else None
+        if chunk[1] is not y and not dropped:
+            dropped = True
+            _warn(f"labels are {described(y)}")
+        tensors, structure = without_tensors(chunk)
+        form = repr(structure), tuple((t.shape[1:], t.dtype) for t in tensors)
+        forms.setdefault(form, []).append(chunk)
+    for form in list(forms):
+        some = forms.pop(form)
+        group = _group(model, concatenated(some), min(most, max(map(length, some))), device, only)
+        if group.y is not None and look_like_classes(group.y[:], group.z):
+            _warn(f"labels are {described(group.y[:])} for outputs {tuple(group.z.shape)}")
+        yield group
+
+
+def _group(model: ScoredModel, chunk: Chunk, size: int, device: torch.device, only: Tensor | None) -> Group:
+    tensors, structure = without_tensors(chunk[0])
+    y = next_tokens(flat_labels(chunk[1]), tensors)
+    leaves = [pack(t) for t in tensors]
+    if only is not None:
+        leaves, y = [leaf.only(only) for leaf in leaves], None if y is None else y[only]
+    leaves = [leaf.to(device) for leaf in leaves]
+    n = len(leaves[0])
+    parts = (
+        (with_tensors(structure, [leaf[i : i + size] for leaf in leaves]), min(size, n - i)) for i in range(0, n, size)
+    )
+    z = torch.cat([_scores(model, x, of) for x, of in parts])
+    labels = None if y is None else pack(y.to(device))
+    check_labels_fit(z, None if labels is None else labels[:], model.classes)
+    return Group(tuple(leaves), structure, labels, z, torch.zeros(n, dtype=torch.long, device=device), None)
+
+
+def _scores(model: ScoredModel, x: Any, n: int) -> Tensor:
+    z = model.scores(x)
+    if not z.ndim or len(z) != n or not z.is_floating_point():
+        raise ValueError(f"nothing was stored: the model gives {described(z)} for {n} examples; give logits=")
+    if not z.isfinite().all():
+        raise ValueError("nothing was stored: the model gives outputs that are not finite (NaN or infinite)")
+    return z
+
+
+def _fitting(model: ScoredModel, params: Mapping[str, Tensor], x: Any, device: torch.device, expected: int) -> int:
+    """Return how many examples have outputs of CHUNK_BYTES; warn if all of them would take a gigabyte.
+
+    Raise if rehearsal would have no gradient: the outputs of one example tell, or else those of all in x, of which
+    some may go another way through the model.
+    """
+    one = take(x, slice(0, 1))
+    z = _scores_with_graph(model, one, device)
+    if params and not (_depend(z, params) or _depend(_scores_with_graph(model, x, device), params)):
+        raise ValueError(
+            "nothing was stored: the outputs do not depend on any protected parameter that is trainable, so rehearsal "
+            "could not protect them: look at logits= and params=, and for .detach() or no_grad in the model"
+        )
+    nbytes = sum(t.nbytes for t in (z, *without_tensors(one)[0]))
+    say(f"keeping up to {expected:,} examples with their outputs", 0, expected * nbytes)
+    return max(CHUNK_BYTES // max(nbytes, 1), 1)
+
+
+def _scores_with_graph(model: ScoredModel, x: Any, device: torch.device) -> Tensor:
+    with torch.enable_grad():
+        return _scores(model, moved(x, device), length(x))
+
+
+def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:
+    uses = uses_of(z)
+    return any(uses[id(p)] for p in params.values())
+
+
+def _warn(what: str) -> None:
+    warnings.warn(
+        f"{what}, so only the outputs are rehearsed: give each example's class, one whole number, to rehearse labels "
+        "too (y.argmax(-1) of one-hot labels, y.long() of numbers such as 2.0)",
+        stacklevel=7,
+    )

@@ -1,0 +1,101 @@
+"""What remembering a task would store, found out on a few of its examples: nothing is stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.data.batches import Chunk, TensorSlot
+from ogd.memory.examples.kept_examples import Examples, Group
+from ogd.memory.examples.packing import Packed
+from ogd.memory.gradients.gather import check_dependent, gather
+from ogd.memory.gradients.outputs import ChosenOutputs
+from ogd.memory.model.supported import check_model
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How the gradients of some parameters, or a part of an example, are stored, or why they are not."""
+
+    names: tuple[str, ...]
+    stored: str
+    nbytes: int  # per direction, or per example
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How each parameter is stored; printed, it is a table."""
+
+    entries: tuple[Entry, ...]
+    refused: str = ""  # why the model cannot be remembered at all
+    what: str = "parameters"
+    unit: str = "direction"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes per direction, or per example."""
+        return sum(entry.nbytes for entry in self.entries)
+
+    def __str__(self) -> str:
+        if self.refused:
+            return f"refused: {self.refused}"
+        lines = [(" + ".join(entry.names), f"{entry.nbytes:,}", entry.stored) for entry in self.entries]
+        lines = [(self.what, "bytes", "stored"), *lines, (f"together, per {self.unit}", f"{self.nbytes:,}", "")]
+        first, second = (max(len(line[i]) for line in lines) for i in (0, 1))
+        return "\n".join(f"{a:<{first}}  {b:>{second}}  {c}".rstrip() for a, b, c in lines)
+
+
+def explain_gradients(
+    chosen: ChosenOutputs, params: Mapping[str, Tensor], examples: Chunk, dtype: torch.dtype | None
+) -> Explanation:
+    """Say how the gradients of these examples would be stored."""
+    try:
+        check_model(chosen.model, params)
+        pieces, n = gather(chosen, params, [examples], 0, None, dtype)
+        check_dependent(bool(pieces))
+    except ValueError as error:
+        return Explanation((), str(error))
+    entries = [Entry(piece.names, _how_gradients(piece, chosen), piece.block.nbytes // n) for piece in pieces]
+    covered = {name for piece in pieces for name in piece.names}
+    for name, p in chosen.model.named_parameters():
+        if name not in covered:
+            why = "the outputs do not depend on it" if name in params else "frozen, or left out by params="
+            entries.append(Entry((name,), f"not protected: {why if p.requires_grad else 'frozen'}", 0))
+    return Explanation(tuple(entries))
+
+
+def _how_gradients(piece: Piece, chosen: ChosenOutputs) -> str:
+    reason = next((chosen.slow[name] for name in piece.names if name in chosen.slow), "")
+    return f"dense, read example by example: {reason}" if reason else piece.block.describe()
+
+
+def explain_examples(examples: Examples) -> Explanation:
+    """Say how many bytes an example takes, and how each part is kept."""
+    found: dict[str, tuple[int, str]] = {}
+    for group in examples.groups:
+        for name, nbytes, how in _parts(group):
+            found[name] = (found.get(name, (0, ""))[0] + nbytes, how)
+    entries = [Entry((name,), how, -(-nbytes // len(examples))) for name, (nbytes, how) in found.items()]
+    return Explanation(tuple(entries), what="kept", unit="example")
+
+
+def _parts(group: Group) -> list[tuple[str, int, str]]:
+    leaves, _ = pytree.tree_flatten_with_path(group.structure)
+    names = [f"input{pytree.keystr(path)}" for path, leaf in leaves if isinstance(leaf, TensorSlot)]
+    names += ["label"] * (group.y is not None)
+    parts = [(name, leaf.data.nbytes, _how_packed(leaf)) for name, leaf in zip(names, group.packed, strict=True)]
+    return [*parts, ("output", group.z.nbytes, _named(group.z.dtype))]
+
+
+def _how_packed(leaf: Packed) -> str:
+    if leaf.palette is not None:
+        return f"uint8, the places of {_named(leaf.dtype)} values in a table of {leaf.palette.numel()}"
+    small, whole = _named(leaf.data.dtype), _named(leaf.dtype)
+    return small if small == whole else f"{small}, in place of {whole}"
+
+
+def _named(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")

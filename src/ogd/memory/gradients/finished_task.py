@@ -1,0 +1,112 @@
+"""A finished task → the store with its rows of G.
+
+With several ranks each differentiates its share of the examples. The rows are in the order of the ranks, task by task,
+so G is the same whether each rank keeps all of it or only its own rows.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ogd.memory.blocks.pieces import Piece
+from ogd.memory.data.batches import Chunk
+from ogd.memory.data.dealing import dealt, picked
+from ogd.memory.data.sampling import Sample
+from ogd.memory.gradients.gather import check_dependent, completed, gather
+from ogd.memory.gradients.outputs import ChosenOutputs
+from ogd.memory.model.parameters import plain_names
+from ogd.memory.projection.sharding import all_pieces, check_alike, sharded_store
+from ogd.memory.projection.store import Shapes, Store
+from ogd.memory.ranks.collective import together
+
+Params = Mapping[str, Tensor]
+
+
+def store_with_task(
+    store: Store,
+    chosen: ChosenOutputs,
+    params: Params,
+    sample: Sample,
+    chunk_size: int | None,
+    dtype: torch.dtype | None,
+) -> Store:
+    """Return the store and the rows of another task, in the columns of `params`, which have their plain names."""
+    pieces, rows = _plain_pieces(chosen, params, sample, len(store), chunk_size, dtype, sample.count)
+    check_dependent(bool(pieces))
+    return store.grown(pieces, rows, _shapes(params), _rows_per_example(rows, sample.seen))
+
+
+def store_with_shared_task(
+    store: Store,
+    chosen: ChosenOutputs,
+    params: Params,
+    sample: Sample,
+    chunk_size: int | None,
+    dtype: torch.dtype | None,
+    sharded: bool,
+) -> Store:
+    """Return the store and another task, to which each rank gives its share. Collective."""
+    drawn, given = dealt(sample)
+    mine, rank = given[dist.get_rank()], dist.get_rank()
+    pieces: list[Piece] = []
+
+    def differentiate() -> tuple[int, Shapes, bool]:
+        if not mine:  # fewer examples than ranks
+            return 0, _shapes(params), False
+        found, n = _plain_pieces(chosen, params, picked(drawn, mine), len(store), chunk_size, dtype, len(mine))
+        pieces.extend(found)
+        return n, _shapes(params), bool(found)
+
+    shares = together(differentiate, "remember its share")
+    if any(shapes != _shapes(params) for _, shapes, _ in shares):
+        raise ValueError("the ranks hold different models, or protect different parameters: one memory must fit all")
+    check_dependent(any(found for *_, found in shares))
+    rows = [n for n, *_ in shares]
+    pieces = completed(pieces, params, len(store), rows[rank])
+    pieces = [replace(piece, start=piece.start + sum(rows[:rank])) for piece in pieces]
+    rows_per_example = _rows_per_example(sum(rows), sum(map(len, given)))
+    if not sharded:
+        device = next(iter(params.values())).device
+        return store.grown(all_pieces(pieces, device), sum(rows), _shapes(params), rows_per_example)
+    if not store.sharded:
+        check_alike(store)
+    store = sharded_store(store).grown(pieces, sum(rows), _shapes(params), rows_per_example)
+    held = together(lambda: store.shapes, "name its rows")
+    store.shapes = {name: shape for known in held for name, shape in known.items()}  # also of rows kept elsewhere
+    return store
+
+
+def _plain_pieces(
+    chosen: ChosenOutputs,
+    params: Params,
+    chunks: Iterable[Chunk],
+    start: int,
+    chunk_size: int | None,
+    dtype: torch.dtype | None,
+    expected: int | None,
+) -> tuple[list[Piece], int]:
+    """Return what `gather` finds, under plain names."""
+    plain = plain_names(chosen.model)
+    paths = {name: p for name, p in chosen.model.named_parameters() if plain[name] in params}
+    with _eager():
+        pieces, rows = gather(chosen, paths, chunks, start, chunk_size, dtype, expected)
+    return [replace(piece, names=tuple(plain[name] for name in piece.names)) for piece in pieces], rows
+
+
+def _shapes(params: Params) -> Shapes:
+    return {name: p.shape for name, p in params.items()}
+
+
+def _rows_per_example(rows: int, examples: int) -> int:
+    """Return how many rows an example has; 1 if they differ in that."""
+    return 1 if rows % examples else rows // examples
+
+
+def _eager() -> AbstractContextManager[object]:
+    """Run compiled parts of a model uncompiled: compiled code does not see the hooks on its layers."""
+    stance = getattr(torch.compiler, "set_stance", None)  # since PyTorch 2.6
+    return nullcontext() if stance is None else stance("force_eager")

@@ -1,0 +1,242 @@
+"""Freeze the buffers of one module that its forward pass would change. One rule, by what it does, not by its type.
+
+If the evaluation mode of the module itself prevents the change (BatchNorm, InstanceNorm, spectral norm), it runs in
+evaluation mode, whatever its parents do: training computes with the kept statistics, as evaluation will. Its children
+keep their own modes. Before its first pass in training mode, the module is called once or twice to find this out, and
+all that these trials do to it is undone. Otherwise each pass works on a copy of the buffers, which is dropped after it.
+"""
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch._compile import _disable_dynamo
+from torch.utils import _pytree as pytree
+
+if TYPE_CHECKING:
+    from ogd.memory.model.running_statistics import RunningStatistics
+
+Buffers = dict[str, Tensor | None]
+PLAIN = (Tensor, int, float, str, torch.dtype, torch.device)
+
+
+class Hold:
+    """A module under the rule, by a hook before and one after its forward pass."""
+
+    def __init__(self, name: str, module: nn.Module, owner: "RunningStatistics"):
+        self.name, self.module, self.owner = name, weakref.ref(module), weakref.ref(owner)
+        self.evaluates = False  # run in evaluation mode
+        self.still: set[bool] = set()  # modes in which a pass left its buffers alone
+        self.tried = False  # whether training mode was tried, and evaluation mode if that changed the buffers
+        self.trying = False
+        self.moves = False  # whether a pass changed its buffers
+        self._marks: list[int] = []
+        self._values: Buffers = {}
+        self._passes: list[tuple[bool, Buffers, Buffers | None]] = []
+        self._handles: list[Any] = []
+        self._handles = [
+            module.register_forward_pre_hook(Hook(self, "before"), prepend=True, with_kwargs=True),
+            # behind those of another memory that came before: who copied last puts back first
+            module.register_forward_hook(Hook(self, "after"), with_kwargs=True, always_call=True),
+        ]
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        training = module.training
+        if training and not self.tried and self._freezes() and (self.moves or is_plain(args, kwargs)):
+            self._try(module, args, kwargs)
+        if self.evaluates:
+            module.training = False
+        own = dict(module._buffers)
+        if module.training in self.still:
+            if versions(own) != self._marks:  # the user has set them
+                self._marks, self._values = versions(own), copied(own)
+            self._passes.append((training, own, None))
+            return
+        copies = copied(own)
+        if self._freezes():
+            module._buffers.update(copies)
+        self._passes.append((training, own, copies))
+
+    def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        if not self._passes:  # held only since the pass began
+            return
+        training, own, copies = self._passes.pop()
+        mode, module.training = module.training, training
+        if not self._freezes():
+            self._notice(module, copies, mode)
+        elif copies is None:
+            self._put_back(module, own, mode)
+        else:
+            moved = has_moved(module, copies, own)
+            module._buffers.clear()
+            module._buffers.update(own)
+            if out is None:  # it raised
+                self.tried = False
+            elif not moved:
+                self.still.add(mode)
+            elif self.tried or not mode:
+                self._warn(DROPPED)
+            self.moves |= moved
+
+    def _try(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Find out whether training mode changes the buffers, and if so whether evaluation mode prevents it.
+
+        Evaluation mode must also return something of the same form: some modules return losses in training.
+        """
+        self.trying = True
+        try:
+            with suppress(Exception):  # the pass itself, which follows, raises it
+                moved, form = trial(module, True, args, kwargs)
+                if not moved:
+                    self.still.add(True)
+                elif trial(module, False, args, kwargs) == (False, form):
+                    self.evaluates, self.still = True, {False}
+            self.tried = True
+        finally:
+            self.trying = False
+
+    def _put_back(self, module: nn.Module, own: Buffers, mode: bool) -> None:
+        """A module that seemed to leave its buffers alone has changed them: from the next pass on it gets copies."""
+        if versions(module._buffers) == self._marks:
+            return
+        self.still.discard(mode)
+        self.tried &= not mode
+        module._buffers.clear()
+        module._buffers.update(own)
+        with torch.no_grad():
+            for name, value in self._values.items():
+                b = own[name]
+                if b is not None and value is not None:
+                    b.resize_(value.shape).copy_(value)
+
+    def _notice(self, module: nn.Module, copies: Buffers | None, mode: bool) -> None:
+        """Where buffers may move, say that they do."""
+        if copies is not None and changed(copies, module._buffers):
+            self._warn(MOVED)
+            self.remove()
+        else:
+            self.still.add(mode)
+
+    def _freezes(self) -> bool:
+        owner = self.owner()
+        return owner is not None and owner.frozen
+
+    def _warn(self, message: str) -> None:
+        owner = self.owner()
+        if owner is not None:
+            owner.warn(message.format(name=self.name or "the model"))
+
+
+class Hook:
+    """A hook that is one in its own module only: copies and pickles of the module get one that does nothing."""
+
+    def __init__(self, hold: Hold | None = None, moment: str = ""):
+        self.hold, self.moment = hold, moment
+
+    @_disable_dynamo  # torch.compiler.disable would import the compiler with this module, for seconds
+    def __call__(self, module: nn.Module, *args: Any) -> Any:
+        hold = self.hold
+        if hold is None or hold.module() is not module:
+            return None
+        owner = hold.owner()
+        if owner is None or owner._holds.get(hold.name) is not hold:  # the memory is gone, or holds it no more
+            hold.remove()
+        if hold.trying or not (hold._handles or hold._passes):
+            return None
+        return getattr(hold, self.moment)(module, *args)
+
+    def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
+        return Hook, ()
+
+
+def trial(module: nn.Module, mode: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+    """Call a module in a mode, and return whether it changed its buffers, and the form of its output."""
+    cuda = {t.device for t in (*module.parameters(), *module.buffers()) if t.is_cuda}
+    # else activation checkpointing would count what the trial saves for a backward pass
+    uncounted = torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda t: t)
+    with torch.random.fork_rng(cuda), undone(module), uncounted:
+        own = dict(module._buffers)
+        copies = copied(own)
+        module._buffers.update(copies)
+        module.training = mode
+        args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))  # it may change them in place
+        out = module(*args, **kwargs)
+        return has_moved(module, copies, own), form(out)
+
+
+@contextmanager
+def undone(module: nn.Module) -> Iterator[None]:
+    """Inside, work on copies of the buffers of all modules in a module; put their buffers and attributes back."""
+    before = [(part, dict(vars(part)), dict(part._buffers)) for part in module.modules()]
+    try:
+        for part, _, own in before:
+            part._buffers.update(copied(own))
+        yield
+    finally:
+        for part, attributes, own in before:
+            vars(part).clear()
+            vars(part).update(attributes)
+            part._buffers.clear()
+            part._buffers.update(own)
+
+
+def is_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether copies of all arguments can be made: a trial would change a cache, and exhaust an iterator."""
+    return all(leaf is None or isinstance(leaf, PLAIN) for leaf in pytree.tree_leaves((args, kwargs)))
+
+
+def form(out: Any) -> tuple[Any, ...]:
+    """What must be the same for a caller not to notice in which mode a module was."""
+    leaves, structure = pytree.tree_flatten(out)
+    return structure, *((t.shape, t.dtype, t.requires_grad) if isinstance(t, Tensor) else type(t) for t in leaves)
+
+
+def has_moved(module: nn.Module, copies: Buffers, own: Buffers) -> bool:
+    """Whether a pass on copies of the module's own buffers changed or replaced them."""
+    return any(module._buffers.get(n) is not b for n, b in copies.items()) or changed(own, copies)
+
+
+def changed(before: Buffers, now: Buffers) -> bool:
+    """Whether a buffer has another value."""
+    for name, b in before.items():
+        other = now.get(name)
+        if (b is None) != (other is None):
+            return True
+        if b is not None and other is not None and not _same(b, other):
+            return True
+    return False
+
+
+def copied(buffers: Buffers) -> Buffers:
+    return {name: None if b is None else b.detach().clone() for name, b in buffers.items()}
+
+
+def versions(buffers: Buffers) -> list[int]:
+    """What an in-place change of a buffer, or another one in its place, makes different."""
+    known = [b for b in buffers.values() if b is not None and not b.is_inference()]
+    return [number for b in known for number in (id(b), b._version)]
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(torch.eq(a, b).logical_or(a.ne(a) & b.ne(b)).all())  # NaN is the same as NaN
+
+
+MOVED = (
+    "the buffers of {name} move in its forward pass (freeze_buffers=False), and remembered outputs drift with them as "
+    "if unprotected; freeze_buffers=True keeps them"
+)
+DROPPED = (
+    "the forward pass of {name} changes its buffers, and its evaluation mode does not prevent that, or its output is "
+    "then of another form: since a task was remembered, what a pass does to them is dropped after it. If they must "
+    "move (a cache, a hidden state), use freeze_buffers=False"
+)

@@ -1,0 +1,74 @@
+"""BatchNorm's running statistics and other buffers stay as they are, from the first remembered task on.
+
+A remembered output is f(x; w, b): weights w, and buffers b. Protection of w is of no use while b moves. The buffers of
+a module are frozen if the module took part in a remembered output; `buffer_hooks.py` freezes those of one module.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from ogd.memory.model.buffer_hooks import Hold
+
+
+class RunningStatistics:
+    """The buffers of the modules that took part in remembered outputs: frozen, or free to move with a warning."""
+
+    def __init__(self, model: nn.Module, frozen: bool):
+        self.model, self.frozen = model, frozen
+        self.names: set[str] = set()  # of the modules
+        self._holds: dict[str, Hold] = {}
+        self._warned = False
+
+    @contextmanager
+    def called_modules(self) -> Iterator[set[str]]:
+        """Collect the names of the modules with buffers that are called inside the block."""
+        called: set[str] = set()
+        handles = []
+        try:
+            for name, module in self.model.named_modules():
+                if any(b is not None for b in module._buffers.values()):
+                    handles.append(module.register_forward_pre_hook(lambda *_, name=name: called.add(name)))
+            yield called
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def freeze(self) -> None:
+        """Freeze the buffers of the named modules from now on, also of a module that replaced one of them."""
+        modules = dict(self.model.named_modules())
+        holds = dict(self._holds)
+        for name in self.names & modules.keys():
+            held = holds.get(name)
+            if held is None or held.module() is not modules[name]:
+                holds[name] = Hold(name, modules[name], self)
+        new, self._holds = holds != self._holds, holds  # a hold works as long as it is one of these
+        if new and "torch._dynamo" in sys.modules:
+            torch.compiler.reset()  # code compiled before does not call hooks that came later
+
+    def release(self) -> None:
+        """Let the buffers move again: a hold that is not in use is removed when its module is called."""
+        self._holds = {}
+
+    def restore(self, stored: Mapping[str, Any]) -> None:
+        """Take the names of modules from a saved state; a state without them names all modules with buffers."""
+        names = stored.get("buffers", [name for name, module in self.model.named_modules() if module._buffers])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("the state is malformed: buffers must be a list of names of modules")
+        self.release()
+        self.names = set(names)
+
+    def warn(self, message: str) -> None:
+        """Warn once of what the user would not expect."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(message, stacklevel=6)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy, which freezes nothing before its memory protects or remembers."""
+        return {**vars(self), "_holds": {}}

@@ -1,0 +1,46 @@
+"""G divided among the ranks of `torch.distributed`: each keeps its own rows, or all of them keep the same ones.
+
+whole      each rank keeps all of G
+sharded    rank r keeps its rows G_r:    G u = [G_r u]_r,    Gᵀ c = Σ_r G_rᵀ c_r,    and each rank all of K
+"""
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+
+from ogd.memory.blocks.pieces import Piece, appended
+from ogd.memory.projection.store import Store
+from ogd.memory.ranks.agreement import check_same
+from ogd.memory.ranks.collective import owned, streamed
+
+
+def sharded_store(store: Store) -> Store:
+    """The rank's rows of a store that every rank holds whole: of n rows those from ⌊n r / N⌋ on."""
+    if store.sharded:
+        return store
+    n, r, N = len(store), dist.get_rank(), dist.get_world_size()
+    parts = [piece.between(n * r // N, n * (r + 1) // N) for piece in store.pieces]
+    shard = Store(
+        [owned(piece) for piece in parts if piece.block.n], store.tasks, store.shapes, store.rows_per_example, True
+    )
+    shard.grams = dict(store.grams)
+    return shard
+
+
+def whole_store(store: Store) -> Store:
+    """The store with the rows of all ranks. Collective if it is sharded."""
+    if not store.sharded:
+        return store
+    device = store.pieces[0].block.device if store.pieces else torch.device("cpu")
+    return Store(all_pieces(store.pieces, device), store.tasks, store.shapes, store.rows_per_example)
+
+
+def all_pieces(pieces: Iterable[Piece], device: torch.device) -> list[Piece]:
+    """The pieces of all ranks, in the order of their rows. Collective."""
+    return appended((), sorted(streamed(pieces, device), key=lambda piece: piece.start))
+
+
+def check_alike(store: Store) -> None:
+    """Raise on every rank unless all of them hold the same store. Collective."""
+    check_same(lambda: (store.fingerprint, f"{len(store):,} directions in {store.nbytes:,} bytes"))

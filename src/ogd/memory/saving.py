@@ -1,0 +1,111 @@
+"""What a saved memory contains, and its safetensors file. Nothing read is trusted: all of it is checked.
+
+    version     of this format
+    kind        "gradients" or "examples"
+    options     of the constructor; of a function only whether there was one
+    buffers     the names of the modules whose buffers are frozen
+    weights     a fingerprint of the model's weights, to warn if the memory is loaded to others
+    tensors     the tensors of what is stored
+
+What else describes the stored gradients is in `projection/store_state.py`, the kept examples in
+`examples/examples_state.py`. In the file all but the tensors is one JSON document in the metadata. K is not stored.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ogd import tensor_files
+from ogd.checks import is_whole
+from ogd.json_files import brief
+from ogd.memory.blocks.block import DTYPES
+from ogd.memory.data.budget import Budget
+
+FORMAT = "ogd.memory"  # the key of the metadata
+VERSION = 3
+_CLASSES = {"gradients": "GradientMemory", "examples": "ExampleMemory"}  # by kind
+_OPTIONS = {"per_task", "logits", "params", "budget", "shrink", "freeze_buffers"}
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
+
+
+def header(kind: str, options: Mapping[str, Any], buffers: set[str], weights: Any) -> dict[str, Any]:
+    """Return the part of a state that both kinds of memory have."""
+    return {"version": VERSION, "kind": kind, "options": dict(options), "buffers": sorted(buffers), "weights": weights}
+
+
+def check_header(stored: object, *kinds: str) -> None:
+    """Raise unless a state comes from a memory of one of these kinds, and has this version."""
+    if not isinstance(stored, Mapping):
+        raise TypeError(f"a state must be what state_dict returned, not {type(stored).__name__}")
+    if stored.get("version") != VERSION:
+        raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
+    if stored.get("kind") not in list(kinds):
+        found = _CLASSES.get(str(stored.get("kind")), f"unknown kind {stored.get('kind')!r}")
+        raise ValueError(f"the state is that of another class ({found}): load it with ogd.load(path, model)")
+
+
+def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a saved memory, replaced by those that were given on loading."""
+    saved = stored.get("options")
+    gradients = stored.get("kind") == "gradients"
+    if not isinstance(saved, Mapping) or not _are_options(saved, gradients):
+        raise ValueError("the options in the state are malformed")
+    if saved["logits"] and given.get("logits") is None:
+        raise ValueError("the memory was saved with a logits function: give logits= again")
+    if gradients and saved["outputs"] is None and given.get("outputs") is None:
+        raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
+    found = {key: saved[key] for key in ("per_task", "params", "shrink", "freeze_buffers")}
+    found["budget"] = Budget(*saved["budget"])
+    if gradients:
+        found |= {"outputs": saved["outputs"], "chunk_size": saved["chunk_size"], "dtype": _DTYPES.get(saved["dtype"])}
+    return found | dict(given)
+
+
+def dtype_name(dtype: object) -> str:
+    """Return the name of a dtype in files: "float32".
+
+    Examples:
+        >>> import torch
+        >>> dtype_name(torch.bfloat16)
+        'bfloat16'
+    """
+    return str(dtype).removeprefix("torch.")
+
+
+def _are_options(saved: Mapping[str, Any], gradients: bool) -> bool:
+    """Whether the options are all there and of the right types; the memory checks their values."""
+    params, budget = saved.get("params"), saved.get("budget")
+    return (
+        _OPTIONS | ({"outputs", "chunk_size", "dtype"} if gradients else set()) == set(saved)
+        and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
+        and (isinstance(budget, list) and len(budget) == 2)
+        and all(limit is None or is_whole(limit) for limit in budget)
+        and saved.get("dtype") in (None, *_DTYPES)
+    )
+
+
+def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a safetensors file; a reader of the path sees the old file or the new one, whole."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: a folder; give the path of a file, such as {path / 'memory.safetensors'}")
+    document = {key: value for key, value in stored.items() if key != "tensors"}
+    tensor_files.write(path, FORMAT, document, stored["tensors"])
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the state in a file, not yet checked against a model."""
+    name = os.fspath(path)
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{name}: a folder; give the path of a file that a memory's save wrote")
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{name}: no such file")
+    try:
+        document, tensors = tensor_files.read(Path(path), FORMAT)
+    except ValueError as error:
+        raise ValueError(f"{name}: {brief(error)}") from error
+    del document[tensor_files.DIGEST]
+    return {**document, "tensors": tensors}
