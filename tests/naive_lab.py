@@ -106,6 +106,14 @@ class DER(ER):
         return super().changed(module, g, batch) + self.every * flat(pulled)
 
 
+class Rehearsal(DER):
+    def draw(self):
+        self.step += 1
+        seed = seeds.number(seeds.number(0, self.run, "rehearsal"), "rehearsal", self.step // self.every - 1)
+        index = torch.randperm(len(self.memory), generator=torch.Generator().manual_seed(seed))
+        return [self.memory[i] for i in index[: self.batch].tolist()]
+
+
 class EWC(Naive):
     def __init__(self, run, ewc_lambda=3.0, fisher_examples=11, fisher_labels="true"):
         super().__init__(run)
@@ -254,7 +262,17 @@ class GPM(Naive):
         return basis
 
 
-METHODS = {"sgd": Naive, "mtl": MTL, "agem": AGEM, "er": ER, "der": DER, "ewc": EWC, "ogd": OGD, "gpm": GPM}
+METHODS = {
+    "sgd": Naive,
+    "mtl": MTL,
+    "agem": AGEM,
+    "er": ER,
+    "der": DER,
+    "rehearsal": Rehearsal,
+    "ewc": EWC,
+    "ogd": OGD,
+    "gpm": GPM,
+}
 
 
 def example(task, i: int, run: int) -> Example:

@@ -47,6 +47,8 @@ CASES = [
     ("er", methods.ER, {"per_task": 6, "replay_batch": 4, "replay_every": 3}),
     ("agem", methods.AGEM, {"in_total": 11, "reference_batch": 4}),
     ("der", methods.DER, {"in_total": 11, "replay_batch": 4, "alpha": 0.7, "replay_every": 3}),
+    ("rehearsal", methods.Rehearsal, {"per_task": 6, "replay_batch": 4, "alpha": 0.7, "replay_every": 2}),
+    ("rehearsal", methods.Rehearsal, {"in_total": 11, "replay_batch": 40, "alpha": 0.7, "replay_every": 3}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),
     ("ogd", methods.OGD, {"per_task": 30, "refresh": 3}),

@@ -56,7 +56,10 @@ def test_list_names_everything(capsys):
     [
         ("run", [*(f"--{name.replace('_', '-')}" for entry in catalogue.METHODS.values() for name in names(entry))]),
         ("run", ["--angles", "split: the classes of each task", "(default: 0.001)", "--optimizer", "(default: 0)"]),
-        ("run", ["ogd, agem, er, der: gradients or examples", "100 100 for mlp, 100 for cnn", "300 on split"]),
+        (
+            "run",
+            ["ogd, agem, er, der, rehearsal: gradients or examples", "100 100 for mlp, 100 for cnn", "300 on split"],
+        ),
         ("tune", ["der (--alpha), ewc (--ewc-lambda)", "ewc: 1 3 10 30 100 300 1000", "--init"]),
     ],
 )
@@ -225,7 +228,7 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--method", "sdg"], "--method: there is no 'sdg'; did you mean 'sgd'?"),
         (
             ["run", "--method", "xyz"],
-            "--method: there is no 'xyz'; it is one of mtl, ogd, agem, er, der, ewc, gpm, sgd",
+            "--method: there is no 'xyz'; it is one of mtl, ogd, agem, er, der, rehearsal, ewc, gpm, sgd",
         ),
         (["run", "--tasks", "0"], "--tasks: must be at least 1, not 0"),
         (["run", "--runs", "0"], "--runs: must be at least 1, not 0"),
@@ -246,7 +249,10 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--runs", "99999999999"], "--runs: must be at most 100,000"),
         (["run", "--jobs", "0"], "--jobs: must be at least 1, not 0"),
         (["run", "--out", "/dev/null/x"], "--out: cannot write to /dev/null/x"),
-        (["run", "--method", "sgd", "--storage", "9"], "--per-task: is for ogd and agem and er and der, not for sgd"),
+        (
+            ["run", "--method", "sgd", "--storage", "9"],
+            "--per-task: is for ogd and agem and er and der and rehearsal, not for sgd",
+        ),
         (["run", "--method", "ogd", "--every", "0"], "--every: must be at least 1, not 0"),
         (
             ["run", "--method", "ogd", "--every", "5", "--projection", "implicit"],

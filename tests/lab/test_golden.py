@@ -18,6 +18,7 @@ TRAININGS = {
     f"{name} {method} {' '.join(map(str, options.values()))}".strip(): (name, kind, options)
     for name in ("permuted", "rotated", "split")
     for method, kind, options in CASES
+    if method != "rehearsal"  # the library's steps say what it does: test_one_rehearsal.py
 }
 
 
@@ -38,7 +39,7 @@ def test_a_training_gives_what_it_gave(tiny, training):
 def test_every_method_is_golden():
     golden = json.loads(GOLDEN.read_text())
     assert golden.keys() == TRAININGS.keys()
-    assert {name.split()[1] for name in golden} == set(catalogue.METHODS)
+    assert {name.split()[1] for name in golden} == set(catalogue.METHODS) - {"rehearsal"}
     assert len({json.dumps(one) for one in golden.values()}) > 0.8 * len(golden)  # they tell methods apart
 
 

@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from memory_models import LeNet, Transformer, mlp
 from ogd import seeds
+from ogd.defaults import REHEARSAL_ALPHA as ALPHA
 from ogd.memory import ExampleMemory
-from ogd.memory.example_memory import ALPHA
 
 Task = tuple[Any, Any, dict[str, Any]]  # x, y and the options of remember
 BATCH, EVERY = 7, 3

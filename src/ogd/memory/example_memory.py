@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Generator, Tensor, nn
 
-from ogd import seeds
+from ogd import defaults, seeds
 from ogd.checks import whole_number
 from ogd.memory import saving
 from ogd.memory.arguments import (
@@ -49,7 +49,6 @@ from ogd.memory.ranks.agreement import check_same
 from ogd.memory.ranks.collective import common_generator, torch_seed
 from ogd.memory.stats import ExampleStats
 
-BATCH_SIZE, EVERY, ALPHA = 32, 2, 0.5  # chosen on validation data (docs/rehearsal.md)
 EXPLAINED = 64  # examples, enough to tell how they can be packed
 ROUNDING = {torch.bfloat16: 0.2, torch.float16: 0.05}  # shares of outputs that rounding may change
 ROUNDING_ELSE = 0.02
@@ -94,7 +93,7 @@ class ExampleMemory(Memory):
     def __init__(
         self,
         model: nn.Module,
-        per_task: int | None = 200,
+        per_task: int | None = defaults.PER_TASK,
         *,
         logits: Logits | None = None,
         params: Iterable[str | nn.Parameter] | None = None,
@@ -212,10 +211,10 @@ class ExampleMemory(Memory):
     def protect(
         self,
         optimizer: Optimizers,
-        every: int = EVERY,
+        every: int = defaults.REHEARSAL_EVERY,
         *,
-        batch_size: int = BATCH_SIZE,
-        alpha: float = ALPHA,
+        batch_size: int = defaults.REHEARSAL_BATCH,
+        alpha: float = defaults.REHEARSAL_ALPHA,
         labels: bool = True,
     ) -> Rehearsal:
         """Rehearse kept examples in the optimizer's steps from now on.
@@ -294,7 +293,11 @@ class ExampleMemory(Memory):
             self.observed += n
 
     def remembered_loss(
-        self, batch_size: int = BATCH_SIZE, *, alpha: float = ALPHA, labels: bool = True
+        self,
+        batch_size: int = defaults.REHEARSAL_BATCH,
+        *,
+        alpha: float = defaults.REHEARSAL_ALPHA,
+        labels: bool = True,
     ) -> Tensor | None:
         """Return the mean remembered loss of a batch drawn from memory, with its graph; None if the memory is empty.
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from ogd import seeds
+from ogd import defaults, seeds
 from ogd.memory import saving
 from ogd.memory.arguments import (
     Choice,
@@ -99,7 +99,7 @@ class GradientMemory(Memory):
     def __init__(
         self,
         model: nn.Module,
-        per_task: int | None = 200,
+        per_task: int | None = defaults.PER_TASK,
         *,
         outputs: Outputs = "true",
         logits: Logits | None = None,

@@ -1,12 +1,16 @@
 """The methods as data. A new one is an entry here and a file in `ogd.lab.methods`; see docs/your-own-method.md."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from ogd import defaults
 from ogd.checks import ArgumentError
 from ogd.lab.catalogue.entry import Look, Method, Option, Value, Weight
 
 MOST_DRAWN = 10_000  # those of a thousand steps are drawn at once
-PER_TASK = Option("per_task", 200, "gradients or examples to keep of each finished task", formerly="storage")
+PER_TASK = Option(
+    "per_task", defaults.PER_TASK, "gradients or examples to keep of each finished task", formerly="storage"
+)
 IN_TOTAL = Option(
     "in_total",
     0,
@@ -70,6 +74,9 @@ ALPHA = Option(
     tuned=(("permuted", 1.0), ("rotated", 0.5), ("split", 0.2)),  # results/tuning
     grid=(0.05, 0.1, 0.2, 0.5, 1, 2),
 )
+REHEARSAL_BATCH = replace(REPLAY_BATCH, default=defaults.REHEARSAL_BATCH)
+REHEARSAL_EVERY = replace(REPLAY_EVERY, default=defaults.REHEARSAL_EVERY)
+REHEARSAL_ALPHA = replace(ALPHA, default=defaults.REHEARSAL_ALPHA, tuned=(), grid=())
 EWC_LAMBDA = Option(
     "ewc_lambda",
     1.0,
@@ -199,6 +206,15 @@ METHODS = {
         "ogd.lab.methods.der:DER",
         (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL, CHOOSE, MERGE),
         Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
+        _replay(1.3),
+        rule=_one_limit,
+    ),
+    "rehearsal": Method(
+        "rehearsal",
+        "what ogd.ExampleMemory does: DER++ with its draws and its defaults",
+        "ogd.lab.methods.rehearsal:Rehearsal",
+        (PER_TASK, REHEARSAL_BATCH, REHEARSAL_ALPHA, REHEARSAL_EVERY, IN_TOTAL, CHOOSE, MERGE),
+        Look("#004D40", "p", (0, (3, 1, 2, 1))),
         _replay(1.3),
         rule=_one_limit,
     ),

@@ -17,7 +17,7 @@ CUBER = "Table 1 of “Beyond Not-Forgetting: Continual Learning with Backward K
 BUFFERS = (200, 500, 5120)
 OGD_MOST = 100  # gradients per task: all of 5,120 would take an hour
 REHEARSAL = "Rehearsal, default"
-AS_MEMORY = {"replay_batch": 32, "replay_every": 2, "alpha": 0.5}  # what `ExampleMemory` does by default
+AS_MEMORY = {"replay_batch": 32, "replay_every": 2, "alpha": 0.5}  # the defaults of rehearsal when this was run
 ANGLES = tuple(round(random.Random(f"board c, task {t}").uniform(0, 180), 1) for t in range(1, 21))
 
 

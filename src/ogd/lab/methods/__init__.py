@@ -13,6 +13,7 @@ from ogd.lab.methods.finished_task import FinishedTask
 from ogd.lab.methods.gpm import GPM
 from ogd.lab.methods.method import Constraint, Method
 from ogd.lab.methods.ogd import OGD
+from ogd.lab.methods.rehearsal import Rehearsal
 
 __all__ = [
     "AGEM",
@@ -30,5 +31,6 @@ __all__ = [
     "Look",
     "Method",
     "Option",
+    "Rehearsal",
     "register",
 ]

@@ -79,15 +79,18 @@ class Buffer:
     def draw(self, step: int) -> StoredBatch:
         """Return the batch of a step, counted since training began."""
         assert self.stored is not None
+        index = self.rows(step, self.stored.x.shape[1])
+        run = torch.arange(len(index))[:, None]
+        return self.stored.each(lambda t, _: t[run, index])
+
+    def rows(self, step: int, n: int) -> Tensor:
+        """Return which of n stored examples are in the batch of a step, (R, B)."""
         block, at = divmod(step - self.began, BLOCK)
         if block != self._block:
-            purpose, n = f"reference/{self.tasks}/{block}", self.stored.x.shape[1]
-            draws = [seeds.generator(self.seed, r, purpose) for r in self.runs]
+            draws = [seeds.generator(self.seed, r, f"reference/{self.tasks}/{block}") for r in self.runs]
             self._index = torch.stack([torch.randint(n, (BLOCK, self.batch), generator=g) for g in draws])
             self._block = block
-        index = self._index[:, at]  # (R, B)
-        rows = torch.arange(len(index))[:, None]
-        return self.stored.each(lambda t, _: t[rows, index])
+        return self._index[:, at]
 
 
 def _first_of_each(counts: Sequence[int], kept: Sequence[int]) -> Tensor:

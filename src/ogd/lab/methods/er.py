@@ -8,6 +8,8 @@ each averaged over its batch and each example under its own task's head. With `r
 k-th step and its part of the loss counts k times, so that on average it weighs the same.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from ogd.lab import catalogue
@@ -45,10 +47,15 @@ class ER(Method):
         self.replay_every, self.in_total, self.choose, self.merge = replay_every, in_total, choose, merge
 
     def begin(self, model: Stack, seed: int) -> None:
-        kept, drawn = self.per_task, self.replay_batch
-        self.buffer = Buffer(
-            kept, drawn, in_total=self.in_total, outputs=self.outputs, choose=self.choose, merge=self.merge
-        )
+        self.buffer = self.make_buffer()
+
+    def make_buffer(self) -> Buffer:
+        """Return an empty buffer."""
+        return Buffer(**self.buffer_options())
+
+    def buffer_options(self) -> dict[str, Any]:
+        limits = {"per_task": self.per_task, "in_total": self.in_total, "batch": self.replay_batch}
+        return {**limits, "outputs": self.outputs, "choose": self.choose, "merge": self.merge}
 
     def end_task(self, finished: FinishedTask) -> None:
         self.buffer.add(finished)
