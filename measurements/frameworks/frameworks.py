@@ -117,6 +117,7 @@ def lightning(seed: int, protected: bool) -> Scores:
 
     from ogd.integrations.lightning import OGD
     from ogd.lab.models import mlp
+    from ogd.memory import GradientMemory
 
     class Net(LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -132,7 +133,7 @@ def lightning(seed: int, protected: bool) -> Scores:
         def configure_optimizers(self) -> Any:
             return optim.SGD(self.parameters(), lr=0.1)
 
-    tasks, model, callbacks = digits(seed), Net(), [OGD(per_task=STORED)] if protected else []
+    tasks, model, callbacks = digits(seed), Net(), [OGD(GradientMemory, per_task=STORED)] if protected else []
 
     def learn(i: int) -> None:
         options = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -149,6 +150,7 @@ def avalanche(seed: int, protected: bool) -> Scores:
 
     from ogd.integrations.avalanche import OGDPlugin
     from ogd.lab.models import mlp
+    from ogd.memory import GradientMemory
 
     tasks, model = digits(seed), mlp()
     trains, tests = ([task[i] for task in tasks] for i in range(2))
@@ -156,7 +158,7 @@ def avalanche(seed: int, protected: bool) -> Scores:
     stream = nc_benchmark(trains, tests, n_experiences=2, task_labels=False, **options).train_stream
     strategy = Naive(
         model=model, optimizer=optim.SGD(model.parameters(), lr=0.1), criterion=nn.CrossEntropyLoss(), train_mb_size=10,
-        train_epochs=5, evaluator=None, plugins=[OGDPlugin(per_task=STORED)] if protected else [],
+        train_epochs=5, evaluator=None, plugins=[OGDPlugin(GradientMemory, per_task=STORED)] if protected else [],
     )  # fmt: skip
     return measured(model, tasks, lambda i: strategy.train(stream[i]))
 
@@ -175,8 +177,9 @@ def _trained(model: Any, tasks: list[Any], protected: bool, rate: float, **optio
     from transformers import Trainer, TrainingArguments, default_data_collator
 
     from ogd.integrations.transformers import OGDCallback
+    from ogd.memory import GradientMemory
 
-    callbacks = [OGDCallback(per_task=STORED, **options)] if protected else []
+    callbacks = [OGDCallback(GradientMemory, per_task=STORED, **options)] if protected else []
 
     def learn(i: int) -> None:
         with tempfile.TemporaryDirectory() as folder:

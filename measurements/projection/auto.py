@@ -4,7 +4,7 @@
     python measurements/projection/auto.py --show   prints that record as Markdown
 
 The paper's network, learning rate 0.001 and batch 10 on Rotated MNIST (0° … 40°), five tasks of two epochs each, 200
-true logits remembered after each. Every step: the laboratory's OGD. "auto": a plain loop with `ogd.Memory`.
+true logits remembered after each. Every step: the laboratory's OGD. "auto": a plain loop with `ogd.GradientMemory`.
 """
 
 import json

@@ -21,8 +21,8 @@ RECORD = Path(__file__).parents[2] / "results" / "batchnorm.json"
 STEPS, LR, SEEDS = 200, 1e-3, (0, 1, 2)
 WAYS = {
     "free": "not protected",
-    "move": 'protected, `statistics="move"`',
-    "keep": 'protected, `statistics="keep"` (the default)',
+    "move": "protected, `freeze_buffers=False`",
+    "keep": "protected, `freeze_buffers=True` (the default)",
     "batch": "protected, statistics put back after each step, training with the batch's",
     "still": "not protected, statistics kept",
 }
@@ -86,7 +86,7 @@ def _second(network: Any, way: str, old: Any, new: Any, order: Any) -> dict[str,
 
     x, y = old.train.x[order[:100]], old.train.y[order[:100]]
     optimizer = torch.optim.SGD(network.parameters(), lr=LR)
-    memory = GradientMemory(network, outputs="all", freeze_buffers=False if way in ("move", "batch") else "keep")
+    memory = GradientMemory(network, outputs="all", freeze_buffers=way not in ("move", "batch"))
     if way != "free":
         memory.remember((x, y))
     if way in ("keep", "move", "batch"):

@@ -43,10 +43,10 @@ OWN: dict[str, list[dict[str, Any]]] = {  # what is tried for each way
 }
 WAYS = {
     "plain": "plain training, month by month",
-    "projection": "`Memory`, stored gradients",
+    "projection": "`GradientMemory`",
     "replay": "replay by hand",
-    "rehearsal": "`ExampleMemory()`, outputs and labels",
-    "outputs": "`ExampleMemory()`, `labels=False`",
+    "rehearsal": "`ExampleMemory`, outputs and labels",
+    "outputs": "`ExampleMemory`, `labels=False`",
     "all": "all months so far",
 }
 Part = tuple["Tensor", "Tensor", "Tensor"]  # codes, numbers, late
@@ -120,7 +120,7 @@ def trained(way: str, seed: int, data: list[list[Part]], part: int, model: Any, 
 
     import ogd
 
-    memory = ogd.GradientMemory(model, per_task=KEPT, keep="gradients" if way == "projection" else "examples")
+    memory: Any = (ogd.GradientMemory if way == "projection" else ogd.ExampleMemory)(model, per_task=KEPT)
     order, drawing = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
     kept: list[Part] = []
     seconds, scores = 0.0, Scores([], [])

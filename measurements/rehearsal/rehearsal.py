@@ -24,13 +24,13 @@ SEEDS, KEPT, BATCH, EPOCHS, LR = (0, 1, 2), 200, 32, 3, 1e-3
 MODELS = {"cnn": "CNN, turned digits", "transformer": "transformer, texts"}
 WAYS = {
     "plain": "no protection",
-    "projection": 'stored gradients, `every="auto"`',
+    "projection": '`GradientMemory`, `every="auto"`',
     "replay": "replay by hand, 32 every step",
-    "rehearsal": '`keep="examples"`, 32 every step',
-    "default": '`keep="examples"`, default: 32 every 2 steps',
-    "uncertain": '`keep="examples"`, default, `choose="uncertain"`',
-    "merged": '`keep="examples"`, default, `choose="uncertain", merge=5`',
-    "sparing": '`keep="examples"`, `every=5, alpha=0.2`',
+    "rehearsal": "`ExampleMemory`, 32 every step",
+    "default": "`ExampleMemory`, default: 32 every 2 steps",
+    "uncertain": '`ExampleMemory`, default, `choose="uncertain"`',
+    "merged": '`ExampleMemory`, default, `choose="uncertain", merge=5`',
+    "sparing": "`ExampleMemory`, `every=5, alpha=0.2`",
 }
 Data = tuple[Any, Any]
 
@@ -97,7 +97,7 @@ def trained(name: str, way: str, seed: int) -> dict[str, Any]:
     torch.manual_seed(seed)
     tasks: list[tuple[Data, Data]] = {"cnn": images, "transformer": texts}[name](seed)
     model: Any = {"cnn": cnn, "transformer": transformer}[name]()
-    memory = ogd.GradientMemory(model, per_task=KEPT, keep="gradients" if way == "projection" else "examples")
+    memory: Any = (ogd.GradientMemory if way == "projection" else ogd.ExampleMemory)(model, per_task=KEPT)
     kept: list[Data] = []
     order, drawing = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
     seconds = 0.0

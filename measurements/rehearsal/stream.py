@@ -56,7 +56,7 @@ def trained(way: str, seed: int) -> list[float]:
             cross_entropy(model(x), y).backward()
             if way in ("agem", "er") and len(memory):
                 old = torch.randperm(len(memory))[:BATCH]
-                (batch,) = memory.examples.batches(old)  # type: ignore[attr-defined]
+                (batch,) = memory.examples.batches(old)
                 reference = torch.autograd.grad(cross_entropy(model(batch.x), batch.y.long()), params)
                 grads = [p.grad for p in params if p.grad is not None]
                 weight = 1.0

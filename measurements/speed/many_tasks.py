@@ -4,7 +4,7 @@
     python measurements/speed/many_tasks.py --show   prints that record as Markdown
 
 A 64-48-10 network learns 50 permutations of the same made-up task. 30 examples of each are remembered, under a budget
-of 300 and with `when_full="shrink"`, so the tenth task fills it. A twin without protection takes each step too, right
+of 300 and with `shrink=True`, so the tenth task fills it. A twin without protection takes each step too, right
 after it; a step's time is the median over a task of the ratio of both, in the processor's time.
 """
 
@@ -30,7 +30,7 @@ def measure(keep: str) -> list[dict[str, float]]:
     from torch import nn
     from torch.nn.functional import cross_entropy
 
-    from ogd.memory.load import KINDS
+    from ogd.memory import ExampleMemory, GradientMemory
 
     torch.manual_seed(0)
     centres = torch.randn(10, 64)
@@ -47,7 +47,8 @@ def measure(keep: str) -> list[dict[str, float]]:
         stepping.step()
         return time.process_time() - began
 
-    memory = KINDS[keep](model, per_task=PER_TASK, budget=BUDGET, shrink=True)
+    kind = {"gradients": GradientMemory, "examples": ExampleMemory}[keep]
+    memory = kind(model, per_task=PER_TASK, budget=BUDGET, shrink=True)
     memory.protect(optimizer)
     rows = []
     for task in range(TASKS):
@@ -66,7 +67,8 @@ def measure(keep: str) -> list[dict[str, float]]:
             "remember": remembering,
             "kept": sum(memory.task_sizes),
         }
-        rows.append(row | {"bytes": memory.nbytes, "resident": memory.resident_nbytes})
+        resident = memory.resident_nbytes if isinstance(memory, GradientMemory) else memory.nbytes
+        rows.append(row | {"bytes": memory.nbytes, "resident": resident})
     return rows
 
 
