@@ -32,7 +32,7 @@ def learned_in_turn(benchmark, tests, epochs, protected):
         criterion=nn.CrossEntropyLoss(),
         train_mb_size=10,
         train_epochs=epochs,
-        plugins=[OGDPlugin(per_task=200)] if protected else [],
+        plugins=[OGDPlugin(ogd.GradientMemory, per_task=200)] if protected else [],
         evaluator=None,
     )
     scores = []

@@ -2,8 +2,8 @@
 
     python examples/cnn.py
 
-The first task is upright digits, the second digits turned by 60°. `keep="gradients"` keeps gradients of 200 examples
-and projects every 10 steps at once; `keep="examples"` keeps the 200 examples themselves and rehearses them.
+The first task is upright digits, the second digits turned by 60°. `GradientMemory` keeps gradients of 200
+examples and projects every 10 steps at once; `ExampleMemory` keeps the 200 examples themselves and rehearses them.
 """
 
 import torch
@@ -26,14 +26,14 @@ def network():
     )
 
 
-def learned_in_turn(tasks, tests, epochs, keep):
+def learned_in_turn(tasks, tests, epochs, kind=None, every=1):
     torch.manual_seed(0)
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     memory = None
-    if keep:
-        memory = KINDS[keep](model, per_task=200)
-        memory.protect(optimizer, every=10 if keep == "gradients" else 2)
+    if kind is not None:
+        memory = kind(model, per_task=200)
+        memory.protect(optimizer, every)
     scores = []
     for x, y in tasks:
         model.train()
@@ -51,9 +51,9 @@ def learned_in_turn(tasks, tests, epochs, keep):
 def main(examples=2000, epochs=5):
     tasks = [digits(angle, examples) for angle in (0, 60)]
     tests = {name: digits(angle, 1000, "test") for name, angle in {"upright": 0, "turned": 60}.items()}
-    before, plain = learned_in_turn(tasks, tests, epochs, keep=None)
-    _, projected = learned_in_turn(tasks, tests, epochs, keep="gradients")
-    _, rehearsed = learned_in_turn(tasks, tests, epochs, keep="examples")
+    before, plain = learned_in_turn(tasks, tests, epochs)
+    _, projected = learned_in_turn(tasks, tests, epochs, ogd.GradientMemory, every=10)
+    _, rehearsed = learned_in_turn(tasks, tests, epochs, ogd.ExampleMemory, every=2)
     print("before: the first task is learned; after: both are, without protection; then with each kind of protection")
     print(ogd.compare(before, plain, projected=projected, rehearsed=rehearsed))
 

@@ -35,7 +35,7 @@ class Net(LightningModule):
 
 def learned_in_turn(tasks, tests, epochs, protected):
     torch.manual_seed(0)
-    model, callbacks = Net(), [OGD(per_task=200)] if protected else []
+    model, callbacks = Net(), [OGD(ogd.GradientMemory, per_task=200)] if protected else []
     quiet = {
         "logger": False,
         "enable_checkpointing": False,

@@ -40,7 +40,7 @@ def network():
 
 def learned_in_turn(tasks, tests, epochs, protected):
     torch.manual_seed(0)
-    model, callbacks = network(), [OGDCallback(per_task=400)] if protected else []
+    model, callbacks = network(), [OGDCallback(ogd.GradientMemory, per_task=400)] if protected else []
     scores = []
     for task in tasks:
         with tempfile.TemporaryDirectory() as folder:
