@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from ogd.lab.cli import main
 
@@ -19,6 +20,23 @@ class Stop:
 sys.meta_path.insert(0, Stop())
 from ogd.lab.cli import main
 main(["list"])
+"""
+IMPORTING = """
+import os, signal, sys
+from ogd.lab.cli import main
+
+which, began = signal.Signals[sys.argv[1]], False
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has none
+
+def profile(frame, event, function):
+    global began
+    began = began or event == "c_call" and function.__name__ == "_c10d_init"
+    if began and event == "call":
+        sys.setprofile(None)
+        os.kill(os.getpid(), which)
+
+sys.setprofile(profile)
+main(["list", "--plugin", sys.argv[2]])
 """
 LEAVING = """
 import atexit, os, signal, sys
@@ -39,6 +57,16 @@ def python(script, *arguments):
 def test_sigterm_while_it_starts_is_one_line(module):
     done = python(STARTING, module)
     assert (done.returncode, done.stderr) == (143, "ogd: interrupted\n")
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="this PyTorch has not the part that is interrupted")
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_waits_until_pytorch_is_imported(tmp_path, name, code):
+    """C++ that runs Python aborts if a signal raises an exception there."""
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text("import torch")
+    done = python(IMPORTING, name, str(plugin))
+    assert (done.returncode, done.stderr) == (code, "ogd: interrupted\n")
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
