@@ -104,14 +104,18 @@ def workers_of(driver):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize(("how", "delay"), [("KILL", 0.0), ("KILL", 0.3), ("KILL", 1.5), ("TERM", 0.3), ("TERM", 1.5)])
-def test_no_worker_outlives_its_driver(small_folder, tmp_path, how, delay):
-    """Also one that is killed while its workers start, `delay` seconds after the first was there."""
-    driver = subprocess.Popen(
-        command(small_folder, tmp_path, jobs=2), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+@pytest.mark.parametrize(
+    ("how", "when"), [("KILL", 0), ("KILL", 0.3), ("KILL", "work"), ("TERM", 0.3), ("TERM", "work")]
+)
+def test_no_worker_outlives_its_driver(small_folder, tmp_path, how, when):
+    """Also one that is killed while its workers start, seconds after the first is there, or when a record is there."""
+    long = [*command(small_folder, tmp_path, jobs=2), "--epochs", "5"]
+    driver = subprocess.Popen(long, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wait_for(lambda: workers_of(driver.pid))
-    time.sleep(delay)
+    if when == "work":
+        wait_for(lambda: found(tmp_path, "run-*.json"))
+    else:
+        time.sleep(when)
     driver.send_signal(getattr(signal, f"SIG{how}"))
     said = driver.communicate()[1].decode()
     assert driver.returncode == (-signal.SIGKILL if how == "KILL" else 143), said
