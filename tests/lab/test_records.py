@@ -59,6 +59,8 @@ def test_the_key_tells_requests_apart(tiny):
     ]  # fmt: skip
     assert len({base.key, *(request.key for request in changes)}) == len(changes) + 1
     assert resolve("rotated", "sgd", tiny, tasks=5).key == base.key
+    ogd = resolve("rotated", "ogd", tiny)
+    assert replace(ogd, options=dict(reversed(ogd.options.items()))).key == ogd.key  # in whatever order they were given
 
 
 def test_an_interrupted_write_leaves_nothing(tiny, tmp_path, monkeypatch):

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn, optim
 
 from memory_models import make, train
-from ogd.memory import BudgetExceeded, ExampleMemory, load
+from ogd.memory import BudgetExceeded, load, ExampleMemory
+from ogd.memory.load import KINDS
 from ogd.memory.loading import KINDS
 from reference import flat, trainable
 
@@ -256,3 +257,12 @@ def test_a_file_nested_beyond_reading_is_told(tmp_path: Path) -> None:
     save_file({"a": torch.ones(1)}, tmp_path / "m", {"ogd.memory": "[" * 100_000})
     with pytest.raises(ValueError, match="its metadata is damaged"):
         load(tmp_path / "m", nn.Linear(1, 1))
+
+
+def test_whoever_rehearses_in_a_loop_of_their_own_saves_without_a_warning() -> None:
+    model = nn.Linear(3, 2)
+    memory = ExampleMemory(model)
+    memory.remember((torch.randn(4, 3), torch.tensor([0, 1, 1, 0])))
+    with torch.no_grad():
+        model.weight += 1
+    memory.state_dict()  # only where an optimizer is protected is it known who should have moved the weights

@@ -224,7 +224,12 @@ def test_what_a_memory_tells_of_itself() -> None:
     assert (len(memory), memory.rank, memory.nbytes, memory.task_sizes) == (0, 0, 0, ())
     memory.remember((x, y))
     assert len(memory) == memory.rank == 6
-    assert memory.resident_nbytes == memory.nbytes + 2 * 8 * 6 * 6  # K and its Cholesky factor
+    resident = memory.nbytes + 2 * 8 * 6 * 6  # K and its Cholesky factor
+    assert memory.resident_nbytes == resident
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    with memory.protect(optimizer):
+        train(model, optimizer, x, y, 1)
+        assert memory.resident_nbytes >= resident + 8 * 6 * 6  # K⁺, and no more than its rows
     assert repr(memory) == (
         "GradientMemory(6 directions of 1 task, 2,592 bytes; "
         "protects 269 numbers in 6 parameters of Sequential; outputs='true')"

@@ -1,6 +1,7 @@
 """What could hide a gradient from the memory is read rightly or refused, never taken for zero."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +46,28 @@ def test_checkpointing_is_read_or_refused(params: list[str] | None, shared: bool
     memory = GradientMemory(model)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y))
+
+
+class Aside(torch.autograd.Function):
+    """The identity, whose backward also gives a tenth of its gradient to a weight, aside from the graph."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: nn.Parameter) -> Tensor:
+        ctx.weight = weight
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, d: Tensor) -> tuple[Tensor, None]:
+        ctx.weight.backward(0.1 * d.mean() * torch.ones_like(ctx.weight))
+        return d, None
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1, 1e9])
+def test_what_is_hidden_in_part_is_refused_however_large_the_gradients_are(scale: float) -> None:
+    model, x, y = make("mlp")
+    memory = Memory(model, logits=lambda m, x: scale * Aside.apply(m(x), m[0].weight))
+    with pytest.raises(ValueError, match=r"gradients of 0\.weight are hidden"):
+        memory.remember((x, y))
 
 
 class Straight(torch.autograd.Function):

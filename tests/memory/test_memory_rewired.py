@@ -114,6 +114,14 @@ def test_a_chosen_parameter_stays_chosen_under_its_new_name(tmp_path: Path) -> N
     assert set(load(tmp_path / "m.safetensors", model).store.shapes) == {"2.weight_orig"}
 
 
+def test_stats_follow_a_chosen_parameter() -> None:
+    memory, model, _, _ = remembered(["2"])
+    before = memory.stats()
+    insert(model)
+    assert memory.stats() == before
+    assert before.capacity == model[4].weight.numel() + model[4].bias.numel()
+
+
 def test_pruning_between_two_steps_of_one_window_is_noticed() -> None:
     memory, model, x, y = remembered()
     optimizer = optim.SGD(model.parameters(), lr=1e-3)

@@ -125,6 +125,14 @@ def test_some_parameters_of_a_stack_are_projected_as_those_of_its_runs() -> None
             torch.testing.assert_close(Pu[name][r], u)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stack_of_one_run_has_its_rows(kind: str) -> None:
+    torch.manual_seed(0)
+    run = KINDS[kind](4, 0)
+    store, alone = (Store().grown(p, 4, shapes_of(run, lead)) for p, lead in ((stacked([run]), (1,)), (run, ())))
+    torch.testing.assert_close(store.gram(store.shapes), alone.gram(alone.shapes)[None])
+
+
 def test_an_empty_store_of_a_stack_grows() -> None:
     empty = Store()
     assert empty.gram({"w", "b"}).shape == (0, 0)

@@ -162,3 +162,17 @@ def test_a_row_of_a_large_data_set_counts_as_a_row() -> None:
 def test_conjugate_gradients_stop_at_once_where_nothing_is_a_number() -> None:
     s = torch.full((3,), torch.nan).double()
     assert conjugate_gradients(lambda v: 2 * v, s, lambda r: r)[1] == 0
+
+
+def test_conjugate_gradients_are_as_exact_for_small_updates_as_for_large_ones() -> None:
+    torch.manual_seed(0)
+    A, s = torch.randn(20, 20).double(), torch.randn(20).double()
+    K = A @ A.mT
+    once, steps = conjugate_gradients(lambda v: K @ v, s, lambda r: r)
+    assert (s - K @ once).norm() <= 1e-3 * s.norm()
+    assert 5 < steps < 100
+    for scale in (2.0**-20, 2.0**20):
+        c, took = conjugate_gradients(lambda v: K @ v, scale * s, lambda r: r)
+        assert took == steps
+        torch.testing.assert_close(c, scale * once)
+    assert conjugate_gradients(lambda v: K @ v, s, lambda r: r, most=3)[1] == 3

@@ -11,7 +11,8 @@ from typing import NoReturn
 
 from ogd.checks import ArgumentError
 from ogd.lab import missing_packages
-from ogd.lab.cli import Terminated, arguments, commands, completion
+from ogd.lab.cli import arguments, commands, completion
+from ogd.lab.cli.signals import Terminated
 from ogd.lab.cli.arguments import add_plugin, flag
 from ogd.lab.plugins import load_plugin
 from ogd.terminal import visible
