@@ -151,6 +151,22 @@ def add(*path):
         (damage(seconds="long"), "seconds: must be a number of at least 0, not 'long'"),
         (damage(curve={"steps": [1]}), "its curve lacks accuracy"),
         (damage(curve={"steps": [1], "accuracy": [[0.1]]}), r"curve.accuracy\[0\]: must be a list of 2, not 1"),
+        (
+            damage(curve={"steps": [0], "accuracy": [[0.1, 0.1]]}),
+            r"curve.steps\[0\]: must be a whole number of at least 1",
+        ),
+        (
+            damage(curve={"steps": [1], "accuracy": [[1.5, 0.1]]}),
+            r"curve.accuracy\[0\]\[0\]: must be .* at most 1, not 1.5",
+        ),
+        (damage(curve={"steps": [1], "accuracy": [[0, -1]]}), r"curve.accuracy\[0\]\[1\]: must be .* at least 0"),
+        (damage(curve={"steps": [1], "accuracy": []}), "curve.accuracy: must be a list of 1, not 0"),
+        (
+            damage(accuracy=[[0.1, -0.2], [0.3, 0.4], [0.5, 1]]),
+            r"accuracy\[0\]\[1\]: must be .* at least 0 .*, not -0.2",
+        ),
+        (damage(seconds=-1), "seconds: must be a number of at least 0, not -1"),
+        (damage(lockstep=0), "lockstep: must be a whole number of at least 1, not 0"),
         (damage(environment=3), "environment: must be an object, not 3"),
         (damage(environment={"commit": 5}), "environment.'commit': must be a text"),
         (damage(seconds=float("nan")), "seconds: must be a finite number, not nan"),
@@ -299,3 +315,27 @@ def test_a_matrix_of_another_shape_is_refused(shape):
 def test_the_environment_names_versions():
     assert {"ogd", "commit", "python", "torch", "numpy"} <= set(environment())
     assert not any("/" in (value or "") for value in environment().values())
+
+
+@pytest.mark.parametrize(("grid", "scores", "message"), [
+    ([], [[]], "grid: must have a value"),
+    ([1.0], [], "scores: must have a row"),
+    ([1.0], [[0.5, 0.5]], r"scores\[0\]: must be a list of 1, not 2"),
+    ([1.0], [[1.5]], r"scores\[0\]\[0\]: must be a number of at least 0 and at most 1, not 1.5"),
+])  # fmt: skip
+def test_a_damaged_tuning_says_so(tiny, tmp_path, grid, scores, message):
+    path = tuning.write(tuning.Tuning(resolve("rotated", "ewc", tiny), [1.0], [[0.5]], "ewc_lambda"), tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "grid": grid, "scores": scores}))
+    with pytest.raises(ValueError, match=message):
+        tuning.read(path)
+
+
+def test_what_is_not_a_number_is_never_written(tiny, tmp_path):
+    nan = float("nan")
+    with pytest.raises(ValueError, match="JSON"):
+        speed.write([speed.Ratio("a", nan, 1, 1, "b")], tmp_path / "speed.json")
+    with pytest.raises(ValueError, match="JSON"):
+        tuning.write(tuning.Tuning(resolve("rotated", "ewc", tiny), [nan], [[0.5]], "ewc_lambda"), tmp_path)
+    with pytest.raises(ValueError, match="JSON"):
+        records.write(replace(make(tiny), seconds=nan), tmp_path)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -192,6 +192,7 @@ def test_inputs_may_be_numbers_of_words_and_parameters_frozen(method):
 def test_a_function_that_makes_a_module(tiny):
     result = training.train(make("rotated", tiny), small_cnn, runs=3, epochs=1, lr=0.1, progress=False)
     assert result.accuracy.shape == (3, 3, 2)
+    assert training.train(make("rotated", tiny), small_cnn, epochs=1, progress=False).accuracy.shape == (1, 3, 2)
     alone = training.train(make("rotated", tiny), small_cnn, runs=[2], epochs=1, lr=0.1, progress=False)
     for many, one in zip(result.model.module(2).parameters(), alone.model.module(2).parameters(), strict=True):
         assert many.equal(one)

@@ -1,6 +1,7 @@
 """every="auto": k follows from the measured times of steps and projections."""
 
 import time
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -47,13 +48,21 @@ def test_it_protects_and_adapts(monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
     protection = memory.protect(optimizer, every="auto")
     assert protection.every == FIRST
-    monkeypatch.setattr(pace, "steps_between", lambda steps, projections: 3)
+    measured, began = [], time.perf_counter()
+
+    def steps_between(steps: Sequence[float], projections: Sequence[float]) -> int:
+        measured.append((sum(steps), sum(projections)))
+        return 3
+
+    monkeypatch.setattr(pace, "steps_between", steps_between)
     pending = []
     for _ in range(FIRST + 6):
         train(memory.model, optimizer, x, y, 1)
         pending.append(protection.pending)
     assert pending == [*range(1, FIRST), 0, 1, 2, 0, 1, 2, 0]
     assert protection.every == 3
+    taken = time.perf_counter() - began
+    assert all(0 < steps < taken and 0 < projections < taken for steps, projections in measured)
     train(memory.model, optimizer, x, y, 2)
     memory.settle()
     assert moved(memory.model, before).norm() > 1e-3
