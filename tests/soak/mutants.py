@@ -5,8 +5,9 @@
     python tests/soak/mutants.py --count 20 --seed 2 --only memory/blocks --record /tmp/mutants.json
 
 A mutant is a copy of the package with one comparison, sign, number, condition or statement changed, drawn by a seed. It
-is caught if a test fails or takes too long: of those that call the changed function, fastest first, for up to 40
-seconds. First all tests run once to see which these are. Two mutants are tried at once.
+is caught if a test fails or takes too long: of the examples in the changed file, and of those tests that call the
+changed function, fastest first, for up to 40 seconds. First all tests run once to see which these are. Two mutants are
+tried at once.
 
 Not drawn is what no test could notice, or should: what is said to people (texts, `__repr__`, what `announce` and `say`
 are given), what is for the type checker (annotations, `assert`, `cast`, methods that others override), `zip(strict=)`,
@@ -235,7 +236,7 @@ def begun(copy: Path, name: str, place: int, measured: dict[str, Any]) -> Trial:
     chosen = covering(measured, name, int(mutator.told.split(":")[0]))
     path.write_text(mutant)
     about = {"file": name, "place": place, "change": mutator.told, "tests": len(chosen)}
-    return Trial(about, path, source, _forked(copy, chosen), time.monotonic())
+    return Trial(about, path, source, _forked(copy, [str(path), *chosen]), time.monotonic())
 
 
 def _forked(copy: Path, tests: list[str]) -> int:
@@ -253,8 +254,8 @@ def _forked(copy: Path, tests: list[str]) -> int:
         os.chdir(ROOT)
         import pytest
 
-        # without tests nothing can fail
-        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])) if tests else 0)
+        code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), *tests])
+        os._exit(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code))  # without tests nothing can fail
     return child
 
 
