@@ -1,5 +1,7 @@
 """Means of examples that are alike, kept in place of single ones: in the laboratory and in a memory."""
 
+import itertools
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -84,6 +86,19 @@ def test_shares_are_never_more_than_there_are() -> None:
     assert in_proportion([], 5) == []
 
 
+def test_no_share_would_be_nearer_to_the_proportion_with_one_more() -> None:
+    rng = random.Random(0)
+    for _ in range(50):
+        sizes = [rng.randint(1, 60) for _ in range(rng.randint(2, 6))]
+        n = rng.randint(len(sizes), sum(sizes))
+        shares = in_proportion(sizes, n)
+        assert sum(shares) == n
+        for (size, s), (other, t) in itertools.permutations(zip(sizes, shares, strict=True), 2):
+            # to move one from a share of s > 1 to one of t would make the larger of their ratios to the sizes larger
+            assert s == 1 or t == other or size**2 * t * (t + 1) >= other**2 * s * (s - 1)
+
+
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
 @pytest.mark.parametrize("choose", ["uniform", "balanced", "uncertain"])
 @pytest.mark.parametrize("loader", [False, True])
 def test_a_memory_keeps_so_many_means(choose: str, loader: bool) -> None:

@@ -117,3 +117,20 @@ def test_a_triangular_whitener_is_only_for_rows_that_are_far_from_dependent() ->
         W = triangular_whitener(K)
         assert W is not None
         assert float((W @ H @ (W @ H).mT - torch.eye(N + 1)).abs().max()) < 1e-8
+
+
+@pytest.mark.parametrize(("size", "counts"), [(1e-10, True), (1e-11, True), (1e-13, False), (0.0, False)])
+def test_a_row_counts_as_zero_only_beside_much_larger_ones(size: float, counts: bool) -> None:
+    G = torch.eye(2, 3, dtype=torch.float64) * torch.tensor([[1.0], [size]])
+    for scale in (1e-100, 1.0, 1e100):
+        assert int(rank(scale * G @ G.mT * scale, cutoff(2, torch.float64))) == 1 + counts
+
+
+@pytest.mark.parametrize(("dtype", "small", "large"), [(torch.float64, 1e-8, 1e-6), (torch.float32, 1e-6, 1e-4)])
+def test_a_direction_that_rounding_cannot_tell_from_the_others_is_dependent(
+    dtype: torch.dtype, small: float, large: float
+) -> None:
+    for angle, expected in ((small, 1), (large, 2)):  # K has the eigenvalues 2 and angle² / 2
+        G = torch.tensor([[1.0, 0.0], [1.0, angle]], dtype=torch.float64)
+        assert int(rank(G @ G.mT, cutoff(2, dtype))) == expected
+        assert len(whitener(G @ G.mT, cutoff(2, dtype))) == expected
