@@ -37,7 +37,8 @@ from ogd.files import write_text
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "results" / "mutants.json"
 LANES = 2  # mutants at once
-LIMIT = 180  # seconds for the tests of one mutant
+PATIENCE = 4  # times as long as without a mutant may its tests take,
+START = 30  # and so many seconds more
 ASIDE = """
 backends benchmarks boards cli data distributed distributed_errors documents english example_scripts fetching flights
 notebooks package page plot plugins progress readable rehearsal_ranks report report_formats report_index report_init
@@ -206,6 +207,7 @@ class Trial:
     source: str  # which is put back
     child: int
     began: float
+    limit: float  # seconds
 
     def ended(self) -> dict[str, Any] | None:
         """The mutant's line in the record, once its tests are over."""
@@ -213,7 +215,7 @@ class Trial:
         ended, status = os.waitpid(self.child, os.WNOHANG)
         if ended:
             outcome = "survived" if os.waitstatus_to_exitcode(status) == 0 else "caught"
-        elif seconds < LIMIT:
+        elif seconds < self.limit:
             return None
         else:
             outcome = "too slow"
@@ -236,7 +238,8 @@ def begun(copy: Path, name: str, place: int, measured: dict[str, Any]) -> Trial:
     chosen = covering(measured, name, int(mutator.told.split(":")[0]))
     path.write_text(mutant)
     about = {"file": name, "place": place, "change": mutator.told, "tests": len(chosen)}
-    return Trial(about, path, source, _forked(copy, [str(path), *chosen]), time.monotonic())
+    limit = START + PATIENCE * sum(measured[test]["seconds"] for test in chosen)
+    return Trial(about, path, source, _forked(copy, [str(path), *chosen]), time.monotonic(), limit)
 
 
 def _forked(copy: Path, tests: list[str]) -> int:
