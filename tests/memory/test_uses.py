@@ -10,6 +10,7 @@ from torch.nn import functional
 from memory_models import rows
 from ogd.memory import GradientMemory
 from ogd.memory.gradients import gather
+from ogd.memory.gradients.deltas import belongs
 from reference import logit_gradients
 
 
@@ -184,3 +185,16 @@ def test_a_difference_the_other_way_round_has_its_sign(alpha: int) -> None:
     memory = GradientMemory(model)
     memory.remember((x, y))
     torch.testing.assert_close(rows(memory), logit_gradients(model, x, y), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("units", "expected"), [(0, True), (-3, True), (3, True), (8, False), (-8, False)])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_a_few_units_in_the_last_place_are_rounding_and_more_are_another_example(
+    size: float, units: int, expected: bool
+) -> None:
+    v = 2.0 ** torch.tensor([0, 3, 60], dtype=torch.float64)
+    d = torch.full((3, 2), size, dtype=torch.float64)
+    for i in range(3):
+        weighted = v[:, None] * d
+        weighted[i, 1] *= 1 + units * torch.finfo(torch.float64).eps
+        assert belongs(d, weighted, v) is expected
