@@ -78,6 +78,37 @@ def test_packed_tensors_come_back_exactly(name: str) -> None:
         assert more is not None or name in ("bytes", "labels", "tokens")  # one example may need fewer bytes
 
 
+@pytest.mark.parametrize(("values", "dtype"), [
+    ([0, 255], torch.uint8), ([0, 256], torch.int16), ([-1, 0], torch.int16), ([-(2**15), 2**15 - 1], torch.int16),
+    ([-(2**15) - 1], torch.int32), ([2**15], torch.int32), ([-(2**31), 2**31 - 1], torch.int32),
+    ([2**31], torch.int64), ([-(2**31) - 1], torch.int64), ([], torch.int64),
+])  # fmt: skip
+def test_whole_numbers_take_the_smallest_type_that_holds_them(values: list[int], dtype: torch.dtype) -> None:
+    t = torch.tensor(values, dtype=torch.int64)
+    small = packed(t)
+    assert small.data.dtype == dtype
+    assert torch.equal(small[:], t)
+    if dtype == torch.int16:  # which is no smaller than itself
+        assert packed(t.short()).data.dtype == torch.int16
+        assert packed(t.int()).data.dtype == torch.int16
+
+
+@pytest.mark.parametrize(("values", "coded"), [(2, True), (256, True), (257, False)])
+@pytest.mark.parametrize("shape", [(40, 60), (2400,), (10, 2, 120)])
+def test_a_palette_has_up_to_256_values(values: int, coded: bool, shape: tuple[int, ...]) -> None:
+    t = torch.linspace(-1, 1, values, dtype=torch.float64).repeat(2400)[:2400].view(shape)
+    assert (packed(t).palette is not None) is coded
+    if coded:
+        assert torch.equal(packed(t)[:], t)
+        assert packed(t).nbytes == 8 * values + 2400
+
+
+def test_a_palette_pays_only_where_there_are_more_numbers_than_values() -> None:
+    for n in (256, 341, 342):  # 4 n bytes, or n and the 4 · 256 of the palette
+        small = packed(torch.linspace(0, 1, 256).repeat(2)[:n])
+        assert (small.palette is not None) is (n == 342)
+
+
 def test_other_numbers_lose_less_than_a_thousandth_of_their_spread() -> None:
     torch.manual_seed(0)
     x = torch.randn(50, 20) * 10 ** torch.linspace(-3, 3, 20)
