@@ -102,6 +102,14 @@ def damage(**changes):
     return apply
 
 
+def asked(**changes):
+    def apply(text):
+        value = json.loads(text)
+        return json.dumps({**value, "request": {**value["request"], **changes}})
+
+    return apply
+
+
 def drop(*path):
     def apply(text):
         value = json.loads(text)
@@ -167,6 +175,13 @@ def add(*path):
         ),
         (damage(seconds=-1), "seconds: must be a number of at least 0, not -1"),
         (damage(lockstep=0), "lockstep: must be a whole number of at least 1, not 0"),
+        (asked(settings=3), r"request\.settings: must be an object, not 3"),
+        (asked(hidden=[0]), r"request\.hidden: must be"),
+        (asked(tasks=0), r"request\.tasks: must be a whole number of at least 1"),
+        (asked(heads=3), r"request\.heads: must be a text"),
+        (asked(angles=[0]), r"request\.angles: must be a list of 2, not 1"),
+        (asked(angles=[0, "a"]), r"request\.angles\[1\]: must be a"),
+        (asked(data=3), r"request\.data: must be a text"),
         (damage(environment=3), "environment: must be an object, not 3"),
         (damage(environment={"commit": 5}), "environment.'commit': must be a text"),
         (damage(seconds=float("nan")), "seconds: must be a finite number, not nan"),

@@ -318,3 +318,17 @@ def test_a_state_whose_numbers_are_not_finite_is_refused() -> None:
     state["tensors"][f"{i}.X"][0, 0, 0, 0] = torch.nan
     with pytest.raises(ValueError, match="not finite"):
         memory.load_state_dict(state)
+
+
+@pytest.mark.parametrize("length", [2, 3, 5, 7, 11])
+@pytest.mark.parametrize("channels", [1, 3, 8])
+def test_a_tall_kernel_takes_as_many_bytes_as_a_wide_one(length: int, channels: int) -> None:
+    x, y = torch.randn(3, channels, 4, 12), torch.tensor([0, 1, 2])
+    wide = nn.Sequential(nn.Conv2d(channels, 6, (1, length)), nn.AdaptiveMaxPool2d(1), nn.Flatten())
+    tall = nn.Sequential(nn.Conv2d(channels, 6, (length, 1)), nn.AdaptiveMaxPool2d(1), nn.Flatten())
+    sizes = []
+    for model, images in ((wide, x), (tall, x.mT)):
+        memory = Memory(model)
+        memory.remember((images, y))
+        sizes.append(memory.nbytes)
+    assert sizes[0] == sizes[1] <= 3 * 4 * sum(p.numel() for p in wide.parameters())

@@ -289,6 +289,46 @@ def test_buffers_that_move_only_later_are_put_back(change: str, first: int, trai
     assert memory._statistics.names == {"1"}
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_buffer_that_moves_only_later_is_told_of_once(training: bool) -> None:
+    model, (x, y) = net(Late("in place", first=100)), data(0)
+    memory = Memory(model)
+    memory.remember((x[:4], y[:4]))
+    model.train(training)
+    model(x)
+    model[1].left = 0
+    model(x)
+    with pytest.warns(UserWarning, match="the forward pass of 1 changes its buffers"):
+        model(x)
+    model(x)
+
+
+class Caching(nn.Module):
+    """Keeps an input in a buffer that was None, or forgets what it had there."""
+
+    def __init__(self, begins: bool) -> None:
+        super().__init__()
+        self.begins = begins
+        self.register_buffer("other", torch.ones(1))
+        self.register_buffer("seen", None if begins else torch.ones(6, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = x[0].detach() if self.begins else None
+        return x
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("statistics", ["keep", "move"])
+def test_a_buffer_that_comes_or_goes_has_moved(statistics: str, begins: bool) -> None:
+    model, (x, y) = net(Caching(begins)), data(0)
+    memory = Memory(model, statistics=statistics)
+    memory.remember((x[:4], y[:4]))
+    model.train()
+    with pytest.warns(UserWarning, match="the forward pass of 1" if statistics == "keep" else "the buffers of 1 move"):
+        model(x)
+    assert (model[1].seen is None) == (begins if statistics == "keep" else not begins)
+
+
 def test_a_small_residual_network_drifts_only_to_second_order() -> None:
     drift = {}
     for frozen in (True, False):

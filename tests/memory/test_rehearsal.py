@@ -254,3 +254,17 @@ def test_only_the_wanted_parameters_rehearse() -> None:
     memory.protect(optimizer, every=1)
     optimizer.step()
     assert [name for name, p in model.named_parameters() if p.grad is not None] == ["0.weight", "0.bias"]
+
+
+def test_without_other_words_32_examples_are_rehearsed_every_second_step() -> None:
+    model, sizes = nn.Linear(3, 2), list[int]()
+    memory = Memory(model, keep="examples")
+    memory.remember((torch.randn(90, 3), torch.randint(2, (90,))))
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    model.register_forward_hook(lambda module, args, out: sizes.append(len(out)))
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(7, 3)).sum().backward()
+        optimizer.step()
+    assert sorted(sizes) == [7] * 4 + [32] * 2
