@@ -328,7 +328,7 @@ def test_a_tall_kernel_takes_as_many_bytes_as_a_wide_one(length: int, channels: 
     tall = nn.Sequential(nn.Conv2d(channels, 6, (length, 1)), nn.AdaptiveMaxPool2d(1), nn.Flatten())
     sizes = []
     for model, images in ((wide, x), (tall, x.mT)):
-        memory = Memory(model)
+        memory = GradientMemory(model)
         memory.remember((images, y))
         sizes.append(memory.nbytes)
     assert sizes[0] == sizes[1] <= 3 * 4 * sum(p.numel() for p in wide.parameters())

@@ -85,27 +85,27 @@ def test_packed_tensors_come_back_exactly(name: str) -> None:
 ])  # fmt: skip
 def test_whole_numbers_take_the_smallest_type_that_holds_them(values: list[int], dtype: torch.dtype) -> None:
     t = torch.tensor(values, dtype=torch.int64)
-    small = packed(t)
+    small = pack(t)
     assert small.data.dtype == dtype
     assert torch.equal(small[:], t)
     if dtype == torch.int16:  # which is no smaller than itself
-        assert packed(t.short()).data.dtype == torch.int16
-        assert packed(t.int()).data.dtype == torch.int16
+        assert pack(t.short()).data.dtype == torch.int16
+        assert pack(t.int()).data.dtype == torch.int16
 
 
 @pytest.mark.parametrize(("values", "coded"), [(2, True), (256, True), (257, False)])
 @pytest.mark.parametrize("shape", [(40, 60), (2400,), (10, 2, 120)])
 def test_a_palette_has_up_to_256_values(values: int, coded: bool, shape: tuple[int, ...]) -> None:
     t = torch.linspace(-1, 1, values, dtype=torch.float64).repeat(2400)[:2400].view(shape)
-    assert (packed(t).palette is not None) is coded
+    assert (pack(t).palette is not None) is coded
     if coded:
-        assert torch.equal(packed(t)[:], t)
-        assert packed(t).nbytes == 8 * values + 2400
+        assert torch.equal(pack(t)[:], t)
+        assert pack(t).nbytes == 8 * values + 2400
 
 
 def test_a_palette_pays_only_where_there_are_more_numbers_than_values() -> None:
     for n in (256, 341, 342):  # 4 n bytes, or n and the 4 · 256 of the palette
-        small = packed(torch.linspace(0, 1, 256).repeat(2)[:n])
+        small = pack(torch.linspace(0, 1, 256).repeat(2)[:n])
         assert (small.palette is not None) is (n == 342)
 
 

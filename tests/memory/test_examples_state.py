@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from memory_models import make, train
-from ogd.memory import BudgetExceeded, load, ExampleMemory
-from ogd.memory.load import KINDS
+from ogd.memory import BudgetExceeded, ExampleMemory, load
 from ogd.memory.loading import KINDS
 from reference import flat, trainable
 

@@ -258,6 +258,6 @@ def test_other_labels_are_named() -> None:
 
 def test_floats_as_labels_mean_classes_only_where_there_are_two_or_more() -> None:
     x, y = torch.randn(4, 3), torch.tensor([0.0, 1.0, 1.0, 0.0])
-    Memory(nn.Linear(3, 1), keep="examples").remember((x, y))  # no warning
+    ExampleMemory(nn.Linear(3, 1)).remember((x, y))  # no warning
     with pytest.warns(UserWarning, match="only the outputs are rehearsed"):
-        Memory(nn.Linear(3, 2), keep="examples").remember((x, y))
+        ExampleMemory(nn.Linear(3, 2)).remember((x, y))

@@ -65,7 +65,7 @@ class Aside(torch.autograd.Function):
 @pytest.mark.parametrize("scale", [1e-9, 1, 1e9])
 def test_what_is_hidden_in_part_is_refused_however_large_the_gradients_are(scale: float) -> None:
     model, x, y = make("mlp")
-    memory = Memory(model, logits=lambda m, x: scale * Aside.apply(m(x), m[0].weight))
+    memory = GradientMemory(model, logits=lambda m, x: scale * Aside.apply(m(x), m[0].weight))
     with pytest.raises(ValueError, match=r"gradients of 0\.weight are hidden"):
         memory.remember((x, y))
 

@@ -98,7 +98,6 @@ def test_no_share_would_be_nearer_to_the_proportion_with_one_more() -> None:
             assert s == 1 or t == other or size**2 * t * (t + 1) >= other**2 * s * (s - 1)
 
 
-@pytest.mark.parametrize("keep", ["gradients", "examples"])
 @pytest.mark.parametrize("choose", ["uniform", "balanced", "uncertain"])
 @pytest.mark.parametrize("loader", [False, True])
 def test_a_memory_keeps_so_many_means(choose: str, loader: bool) -> None:

@@ -292,7 +292,7 @@ def test_buffers_that_move_only_later_are_put_back(change: str, first: int, trai
 @pytest.mark.parametrize("training", [True, False])
 def test_a_buffer_that_moves_only_later_is_told_of_once(training: bool) -> None:
     model, (x, y) = net(Late("in place", first=100)), data(0)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x[:4], y[:4]))
     model.train(training)
     model(x)
@@ -318,15 +318,15 @@ class Caching(nn.Module):
 
 
 @pytest.mark.parametrize("begins", [True, False])
-@pytest.mark.parametrize("statistics", ["keep", "move"])
-def test_a_buffer_that_comes_or_goes_has_moved(statistics: str, begins: bool) -> None:
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_buffer_that_comes_or_goes_has_moved(frozen: bool, begins: bool) -> None:
     model, (x, y) = net(Caching(begins)), data(0)
-    memory = Memory(model, statistics=statistics)
+    memory = GradientMemory(model, freeze_buffers=frozen)
     memory.remember((x[:4], y[:4]))
     model.train()
-    with pytest.warns(UserWarning, match="the forward pass of 1" if statistics == "keep" else "the buffers of 1 move"):
+    with pytest.warns(UserWarning, match="the forward pass of 1" if frozen else "the buffers of 1 move"):
         model(x)
-    assert (model[1].seen is None) == (begins if statistics == "keep" else not begins)
+    assert (model[1].seen is None) == (begins if frozen else not begins)
 
 
 def test_a_small_residual_network_drifts_only_to_second_order() -> None:

@@ -258,7 +258,7 @@ def test_only_the_wanted_parameters_rehearse() -> None:
 
 def test_without_other_words_32_examples_are_rehearsed_every_second_step() -> None:
     model, sizes = nn.Linear(3, 2), list[int]()
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.remember((torch.randn(90, 3), torch.randint(2, (90,))))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer)

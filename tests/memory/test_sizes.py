@@ -155,7 +155,7 @@ def test_long_work_is_announced_before_it_starts() -> None:
 @pytest.mark.parametrize(("keep", "said"), [("gradients", "remembering"), ("examples", "keeping")])
 def test_much_to_remember_is_announced_when_a_part_of_it_is_known(keep: str, said: str) -> None:
     n = 2**20
-    memory = Memory(nn.Linear(1000, 3), per_task=n, keep=keep)
+    memory = KINDS[keep](nn.Linear(1000, 3), per_task=n)
     data = torch.zeros(1, 1000).expand(n, 1000), torch.zeros(1).long().expand(n)
     with pytest.raises(LongWork, match=rf"{said} up to 1,048,576 examples.* a moment and 4\.2 GB"):  # an error here
         memory.remember(data)

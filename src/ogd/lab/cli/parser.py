@@ -12,8 +12,8 @@ from typing import NoReturn
 from ogd.checks import ArgumentError
 from ogd.lab import missing_packages
 from ogd.lab.cli import arguments, commands, completion
-from ogd.lab.cli.signals import Terminated
 from ogd.lab.cli.arguments import add_plugin, flag
+from ogd.lab.cli.signals import Terminated
 from ogd.lab.plugins import load_plugin
 from ogd.terminal import visible
 from ogd.version import __version__
