@@ -81,4 +81,4 @@ def test_tune_takes_what_a_board_leaves_open(tiny_folder, tmp_path, capsys):
     assert (request.biases, request.settings) == (False, {"scale": "standard", "left_out": 7})
     assert "chosen: --alpha" in out
     wrong = ["tune", "ewc", "--replay-batch", 5, "--data", tiny_folder, "--out", tmp_path]
-    assert "--replay-batch: is for er and der, not for ewc" in run(capsys, *wrong)[2]
+    assert "--replay-batch: is for er and der and rehearsal, not for ewc" in run(capsys, *wrong)[2]

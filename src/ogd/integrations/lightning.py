@@ -9,6 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ogd.integrations.guard import Guard
 from ogd.memory import ExampleMemory, Memory
+from ogd.memory.loading import KINDS
 
 
 class OGD(Callback):
@@ -61,13 +62,18 @@ class OGD(Callback):
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """A callback with the memory of one of Lightning's checkpoints, for a new `fit`."""
-        callback = cls(**options)
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        states = checkpoint.get("callbacks", {})
-        if callback.state_key not in states:
+        """Return a callback with the memory of one of Lightning's checkpoints, for a new `fit`.
+
+        Args:
+            path: the checkpoint.
+            options: those of the callback. The class of the memory is that of the checkpoint.
+        """
+        states = torch.load(path, map_location="cpu", weights_only=True).get("callbacks", {})
+        key = cls().state_key
+        if not states.get(key, {}).get("memory"):
             raise ValueError(f"{os.fspath(path)}: holds no memory; its callbacks are {list(states)}")
-        callback.load_state_dict(states[callback.state_key])
+        callback = cls(KINDS[states[key]["memory"]["kind"]], **options)
+        callback.load_state_dict(states[key])
         return callback
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
