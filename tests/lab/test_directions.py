@@ -7,7 +7,7 @@ import naive_lab
 from ogd.lab import benchmarks, methods
 from ogd.lab.experiments import resolve
 from ogd.lab.methods.directions import leading, leverage, sketch, spectrum
-from ogd.memory.blocks.stacking import written_out
+from ogd.memory.blocks.stacking import combine_rows
 from ogd.memory.projection.store import Store
 from small_lab import fit, make, stack, weights
 
@@ -99,7 +99,7 @@ def test_combinations_are_written_out_parameter_by_parameter(tiny, monkeypatch, 
         for i in range(3):
             for name, part in zip(piece.names, piece.block.combine(C[:, i, piece.start : piece.stop]), strict=True):
                 expected[name][:, i] += part.reshape(2, -1)
-    found = {piece.names[0]: piece.block.G for piece in written_out(pieces, C, torch.float64)}
+    found = {piece.names[0]: piece.block.G for piece in combine_rows(pieces, C, torch.float64)}
     assert {piece.names for piece in Store(pieces).pieces} != {(name,) for name in found} or kind != "mlp"
     for name, rows in expected.items():
         torch.testing.assert_close(found[name], rows, rtol=1e-10, atol=1e-10)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ogd.memory import Block, Dense, Factored, Sparse
-from ogd.memory.blocks.gram import by_pairs, by_parts
+from ogd.memory.blocks.gram import gram_by_pairs, gram_by_parts
 
 LEADS = [(), (3,), (2, 3)]
 
@@ -79,7 +79,7 @@ def test_split_slice_and_join_keep_the_rows(kind: str) -> None:
     torch.testing.assert_close(torch.cat([part.rows(0, 6) for part in block.split()], -1), G)
     torch.testing.assert_close(block[2:5].rows(0, 3), G[2:5])
     assert block.fits(more)
-    joined = block.joined(more, more)
+    joined = block.concatenate(more, more)
     torch.testing.assert_close(joined.rows(0, 10), torch.cat([G, more.rows(0, 2), more.rows(0, 2)]))
 
 
@@ -96,7 +96,7 @@ def test_a_large_gram_is_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> N
     block = factored(7, 3, True, True, ())
     whole = block.gram(block)
     monkeypatch.setattr("ogd.memory.blocks.gram.CHUNK", 50)
-    for form in (by_pairs, by_parts):
+    for form in (gram_by_pairs, gram_by_parts):
         torch.testing.assert_close(form(block, block), whole)
         torch.testing.assert_close(form(block, block[2:5]), whole[:, 2:5])
 
@@ -112,7 +112,7 @@ def test_both_forms_of_a_gram_are_those_of_the_rows() -> None:
     for out_first in (True, False):
         one, other = factored(140, 2, True, out_first, ()), factored(6, 3, True, out_first, ())
         G, H = one.rows(0, 140), other.rows(0, 6)
-        for form in (by_pairs, by_parts):
+        for form in (gram_by_pairs, gram_by_parts):
             torch.testing.assert_close(form(one, one), G @ G.mT)
             torch.testing.assert_close(form(one, other), G @ H.mT)
 

@@ -15,7 +15,7 @@ from memory_models import rows, train
 from ogd.memory import Convolved, Dense, Factored, GradientMemory, Piece, load, stacked
 from ogd.memory.blocks import convolution
 from ogd.memory.blocks.block import Block
-from ogd.memory.changes.growth import padded
+from ogd.memory.changes.growth import pad_store
 from reference import flat, logit_gradients, project_dense
 
 GEOMETRIES = {
@@ -84,7 +84,7 @@ def test_split_slice_columns_and_join_keep_the_rows(name: str, bias: bool) -> No
     assert block.fits(more)
     assert not block.fits(replace(more, stride=(5, 5)))
     assert not block.fits(more.to(torch.device("cpu"), torch.float32))
-    torch.testing.assert_close(block[0:0].joined(block, more).rows(0, 7), torch.cat([G, written_out(more)]))
+    torch.testing.assert_close(block[0:0].concatenate(block, more).rows(0, 7), torch.cat([G, written_out(more)]))
 
 
 @pytest.mark.parametrize("name", [name for name in GEOMETRIES if "groups" not in GEOMETRIES[name]])
@@ -95,7 +95,7 @@ def test_both_forms_of_a_gram_in_parts_are_those_of_the_rows(name: str, monkeypa
         monkeypatch.setattr(convolution, "CHUNK", size)
         monkeypatch.setattr(convolution, "PART", size)
         monkeypatch.setattr(convolution, "SMALL", small)
-        for form in (convolution.by_offsets, convolution.by_channels):
+        for form in (convolution.gram_by_offsets, convolution.gram_by_channels):
             torch.testing.assert_close(form(block, block), G @ G.mT)
             torch.testing.assert_close(form(block, other), G @ H.mT)
             torch.testing.assert_close(form(other, block), H @ G.mT)
@@ -228,7 +228,7 @@ def test_new_outputs_get_zeros(groups: int) -> None:
     memory = GradientMemory(model, params=["0"])
     memory.remember((x, y))
     shapes = {"0.weight": torch.Size((14, 8 // groups, 3, 3)), "0.bias": torch.Size((14,))}
-    after = padded(memory.store, shapes)
+    after = pad_store(memory.store, shapes)
     for name, p in model[0].named_parameters():
         (old,), (new,) = memory.store.only({f"0.{name}"}), after.only({f"0.{name}"})
         wanted = functional.pad(old.block.rows(0, 6), (0, shapes[f"0.{name}"].numel() - p.numel()))

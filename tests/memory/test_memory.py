@@ -108,9 +108,9 @@ def test_tasks_add_up_and_only_new_rows_of_K_are_computed(monkeypatch: pytest.Mo
     computed = []
     from ogd.memory.projection import store
 
-    original = store.extended_gram
+    original = store.extend_gram
     monkeypatch.setattr(
-        store, "extended_gram", lambda K, pieces, n: computed.append(n - len(K)) or original(K, pieces, n)
+        store, "extend_gram", lambda K, pieces, n: computed.append(n - len(K)) or original(K, pieces, n)
     )
     for part in (slice(0, 4), slice(4, 5), slice(5, 9)):
         memory.remember((x[part], y[part]))

@@ -9,7 +9,7 @@ from torch import Tensor
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.factored import Factored
-from ogd.memory.blocks.pieces import Piece, appended
+from ogd.memory.blocks.pieces import Piece, append_pieces
 from ogd.memory.blocks.stacking import stacked
 from ogd.memory.projection.projector import projector_of
 from ogd.memory.projection.store import Store
@@ -40,7 +40,7 @@ def _taken(block: Block, rows: Sequence[int]) -> Block:
     parts = [block[i : i + 1] for i in rows]
     whole = parts[0]
     for part in parts[1:]:
-        whole = whole.joined(part)
+        whole = whole.concatenate(part)
     return whole
 
 
@@ -80,8 +80,8 @@ def stores(tasks: list[Task], dtype: torch.dtype) -> tuple[Store, list[Store]]:
     stack, alone = Store(), [Store() for _ in range(R)]
     for given, n in tasks:
         runs = [[Piece(p.names, p.block.to(torch.device("cpu"), dtype), p.start) for p in run] for run in given]
-        stack = stack.grown(stacked(runs), n, shapes_of(runs[0], (R,)))
-        alone = [store.grown(run, n, shapes_of(run)) for store, run in zip(alone, runs, strict=True)]
+        stack = stack.with_task(stacked(runs), n, shapes_of(runs[0], (R,)))
+        alone = [store.with_task(run, n, shapes_of(run)) for store, run in zip(alone, runs, strict=True)]
     return stack, alone
 
 
@@ -129,7 +129,7 @@ def test_some_parameters_of_a_stack_are_projected_as_those_of_its_runs() -> None
 def test_a_stack_of_one_run_has_its_rows(kind: str) -> None:
     torch.manual_seed(0)
     run = KINDS[kind](4, 0)
-    store, alone = (Store().grown(p, 4, shapes_of(run, lead)) for p, lead in ((stacked([run]), (1,)), (run, ())))
+    store, alone = (Store().with_task(p, 4, shapes_of(run, lead)) for p, lead in ((stacked([run]), (1,)), (run, ())))
     torch.testing.assert_close(store.gram(store.shapes), alone.gram(alone.shapes)[None])
 
 
@@ -139,7 +139,7 @@ def test_an_empty_store_of_a_stack_grows() -> None:
     assert empty.rank == 0
     assert projector_of(empty, {"w": torch.randn(R, *SHAPES["w"])}) is None
     (runs, n), *_ = tasks_of(["linear"])
-    grown = empty.grown(stacked(runs), n, shapes_of(runs[0], (R,)))
+    grown = empty.with_task(stacked(runs), n, shapes_of(runs[0], (R,)))
     assert grown.gram({"w", "b"}).shape == (R, n, n)
     assert grown.gram({"other"}).shape == (R, n, n)
     assert (len(empty), len(grown)) == (0, n)
@@ -147,9 +147,9 @@ def test_an_empty_store_of_a_stack_grows() -> None:
 
 def test_a_store_is_not_changed_by_what_grows_from_it() -> None:
     (first, n), (second, m) = tasks_of(["linear", "linear"])
-    store = Store().grown(stacked(first), n, shapes_of(first[0], (R,)))
+    store = Store().with_task(stacked(first), n, shapes_of(first[0], (R,)))
     K = store.gram({"w", "b"})
-    grown = store.grown(stacked(second), m, shapes_of(second[0], (R,)))
+    grown = store.with_task(stacked(second), m, shapes_of(second[0], (R,)))
     assert grown.gram({"w", "b"}).shape == (R, n + m, n + m)
     assert torch.equal(store.gram({"w", "b"}), K)
     assert len(grown.pieces) == 1  # the rows were joined
@@ -157,9 +157,9 @@ def test_a_store_is_not_changed_by_what_grows_from_it() -> None:
 
 def test_a_stack_of_another_number_of_runs_is_refused() -> None:
     (first, n), (second, m) = tasks_of(["linear", "linear"])
-    store = Store().grown(stacked(first), n, shapes_of(first[0], (R,)))
+    store = Store().with_task(stacked(first), n, shapes_of(first[0], (R,)))
     with pytest.raises(ValueError, match=r"'w' has shape \(4, 5\), its stored gradients \(3, 4, 5\)"):
-        store.grown(second[0], m, shapes_of(second[0]))
+        store.with_task(second[0], m, shapes_of(second[0]))
 
 
 def rows_of(pieces: list[Piece], name: str, n: int) -> Tensor:
@@ -202,7 +202,7 @@ def test_pieces_of_other_forms_are_stacked_dense(case: str) -> None:
     for name in ("w", "b", "scale"):
         expected = torch.stack([rows_of(run, name, 10) for run in runs])
         torch.testing.assert_close(rows_of(pieces, name, 10), expected)
-    assert [p.names for p in appended((), pieces)] == [p.names for p in pieces]
+    assert [p.names for p in append_pieces((), pieces)] == [p.names for p in pieces]
 
 
 def test_stacked_keeps_the_precision_of_what_is_stored() -> None:

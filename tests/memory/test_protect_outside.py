@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from memory_models import make, moved, remembered, train
 from ogd.memory import GradientMemory, load
-from ogd.memory.changes.other_weights import leaked
+from ogd.memory.changes.other_weights import largest_overlap
 from reference import flat, trainable
 
 
@@ -67,9 +67,9 @@ def test_what_leaks_is_the_greatest_overlap_with_a_row_of_length_1() -> None:
     update = {name: torch.randn_like(p) for name, p in memory.model.named_parameters()}
     u = flat(list(update.values()))
     expected = ((G @ u).abs() / G.norm(dim=1)).max()
-    assert abs(leaked(memory.store, update) - expected) < 1e-10
-    assert leaked(memory.store, memory.project(update)) < 1e-10
-    assert leaked(memory.store, {name: torch.zeros_like(d) for name, d in update.items()}) == 0
+    assert abs(largest_overlap(memory.store, update) - expected) < 1e-10
+    assert largest_overlap(memory.store, memory.project(update)) < 1e-10
+    assert largest_overlap(memory.store, {name: torch.zeros_like(d) for name, d in update.items()}) == 0
 
 
 @pytest.mark.parametrize("then", ["settle", "step"])

@@ -13,7 +13,7 @@ from torch.nn import functional
 from memory_models import make, moved, remembered, train
 from ogd.memory import GradientMemory
 from ogd.memory.projection import store
-from ogd.memory.projection.store import extended_gram
+from ogd.memory.projection.store import extend_gram
 from reference import flat, logit_gradients, trainable
 
 
@@ -146,7 +146,7 @@ def test_a_head_added_later_is_free_and_then_protected(monkeypatch: pytest.Monke
     )
     assert memory.task_sizes == (6, 6)
     computed = []
-    monkeypatch.setattr(store, "extended_gram", lambda K, p, n: computed.append(n - len(K)) or extended_gram(K, p, n))
+    monkeypatch.setattr(store, "extend_gram", lambda K, p, n: computed.append(n - len(K)) or extend_gram(K, p, n))
     before = flat(trainable(model))
     for _ in range(5):
         optimizer.zero_grad()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from memory_models import make, remembered, rows, train
 from ogd.long_work import LongWork, say
 from ogd.memory import GradientMemory, load
-from ogd.memory.gradients.gather import CHUNK_SIZE, fitting
+from ogd.memory.gradients.gather import CHUNK_SIZE, fitting_chunk_size
 from ogd.memory.gradients.outputs import ChosenOutputs
 from ogd.memory.loading import KINDS
 from ogd.memory.projection.pseudo_inverse import cutoff, triangular_whitener, whitener
@@ -166,7 +166,7 @@ def test_a_row_of_a_large_data_set_counts_as_a_row() -> None:
     model, data = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), torch.randn(2_000_000, 6)
     chosen = ChosenOutputs(model, "true", None, None)
     row, label = data[:1], torch.zeros(1, dtype=torch.long)
-    assert fitting(chosen, row, label) == fitting(chosen, row.clone(), label) == CHUNK_SIZE
+    assert fitting_chunk_size(chosen, row, label) == fitting_chunk_size(chosen, row.clone(), label) == CHUNK_SIZE
 
 
 def test_conjugate_gradients_stop_at_once_where_nothing_is_a_number() -> None:

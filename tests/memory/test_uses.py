@@ -10,7 +10,7 @@ from torch.nn import functional
 from memory_models import rows
 from ogd.memory import GradientMemory
 from ogd.memory.gradients import gather
-from ogd.memory.gradients.deltas import belongs
+from ogd.memory.gradients.deltas import is_per_example
 from reference import logit_gradients
 
 
@@ -197,4 +197,4 @@ def test_a_few_units_in_the_last_place_are_rounding_and_more_are_another_example
     for i in range(3):
         weighted = v[:, None] * d
         weighted[i, 1] *= 1 + units * torch.finfo(torch.float64).eps
-        assert belongs(d, weighted, v) is expected
+        assert is_per_example(d, weighted, v) is expected

@@ -24,8 +24,8 @@ from ogd.memory.arguments import (
     check_update,
 )
 from ogd.memory.changes.binding import Binding
-from ogd.memory.changes.drift import Drift, by_task
-from ogd.memory.changes.other_weights import Fingerprint, moved_outputs, warn_of_other_weights
+from ogd.memory.changes.drift import Drift, rms_by_task
+from ogd.memory.changes.other_weights import Fingerprint, outputs_moved, warn_of_other_weights
 from ogd.memory.data.batches import CHUNK_SIZE
 from ogd.memory.data.budget import Budget
 from ogd.memory.data.calling import Logits
@@ -39,8 +39,8 @@ from ogd.memory.model.supported import check_model, check_parameters
 from ogd.memory.optimizers.projection import Projection
 from ogd.memory.optimizers.protectable import warn_of_averages
 from ogd.memory.optimizers.protection import versions
-from ogd.memory.projection.projector import DIRECT, Projector, kept, projector_of
-from ogd.memory.projection.sharding import check_alike, sharded_store, whole_store
+from ogd.memory.projection.projector import DIRECT, Projector, projector_of, remaining_share
+from ogd.memory.projection.sharding import check_same_store, sharded_store, whole_store
 from ogd.memory.projection.store import Store
 from ogd.memory.projection.store_state import store_from_state, store_state
 from ogd.memory.ranks.collective import common_generator, torch_seed
@@ -223,7 +223,7 @@ class GradientMemory(Memory):
                 store = store_with_task(self.store, *how)
             new = store.tasks[-1]
             store = self._within_budget(store, draws)
-            self._drift.remembered(self.store, store, self._parameters.named(), new)
+            self._drift.add_task(self.store, store, self._parameters.named(), new)
             self._replace(store)
 
     def protect(self, optimizer: Optimizers, every: int | Literal["auto"] = 1) -> Projection:
@@ -303,7 +303,7 @@ class GradientMemory(Memory):
         self._check_moves()
         with self._changing():
             self._replace(self.store.without_task(range(len(self.task_sizes))[task]), bind=False)
-            self._drift.begin(self.store, self._parameters.named())
+            self._drift.reset(self.store, self._parameters.named())
 
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
@@ -340,8 +340,8 @@ class GradientMemory(Memory):
         self._follow_model()
         if self._protections:
             self._check_moves()
-        drift = by_task(self._drift.now(self.store, self._parameters.named()), self.task_sizes)
-        shares = tuple(kept(projector.last) for projector in self._projectors() if projector.last is not None)
+        drift = rms_by_task(self._drift.now(self.store, self._parameters.named()), self.task_sizes)
+        shares = tuple(remaining_share(each.last) for each in self._projectors() if each.last is not None)
         rank = self.rank if len(self) <= DIRECT else None
         return GradientStats(shares, len(self), rank, self._trainable_numbers()[0], drift)
 
@@ -381,11 +381,11 @@ class GradientMemory(Memory):
         if weights is not None and weights.differs(whole, {name: params[name] for name in whole.shapes}):
             warn_of_other_weights("stored gradients do not protect its outputs")
         if self.sharded and self._shared:
-            check_alike(store)
+            check_same_store(store)
             store = sharded_store(store)
         with self._changing():
             self._statistics.restore(stored)
-            self._drift.begin(store, params)
+            self._drift.reset(store, params)
             self._replace(store)
             self._versions = versions(params.values())
             if self._protections:
@@ -412,10 +412,10 @@ class GradientMemory(Memory):
         """Follow what has become of the remembered parameters, or raise; see `Binding`."""
         bound = self._binding.tensors
         with self._changing():
-            store = self._binding.followed(self.store)
+            store = self._binding.rebind(self.store)
             if self._binding.tensors is not bound:
                 self._settle()
-                self._drift.begin(store, self._parameters.named())  # counted from the new tensors
+                self._drift.reset(store, self._parameters.named())  # counted from the new tensors
             if store is not self.store:
                 self._replace(store)
 
@@ -423,7 +423,7 @@ class GradientMemory(Memory):
         # inside a window the weights may be anywhere
         if self._warned_of_moves or any(projection.pending for projection in self._protections):
             return
-        if moved_outputs(self.store, self._parameters.named(), self._drift.weights):
+        if outputs_moved(self.store, self._parameters.named(), self._drift.weights):
             self._warn_of_moves()
 
     def _projectors(self) -> list[Projector]:
@@ -433,7 +433,7 @@ class GradientMemory(Memory):
         """Return P for those of the tensors that have stored gradients, and these; None if none has."""
         self._follow_model()
         if self._alike is not self.store and self._shared:
-            check_alike(self.store)
+            check_same_store(self.store)
             self._alike = self.store
         params = self._parameters.among(tensors)
         projector = projector_of(self.store, params)

@@ -22,7 +22,7 @@ from ogd.memory.model.running_statistics import RunningStatistics
 from ogd.memory.model.supported import check_parameters
 from ogd.memory.optimizers.protectable import check_protectable, optimizers_in
 from ogd.memory.optimizers.protection import Protection, is_protected, versions
-from ogd.memory.ranks.collective import several, together, torch_seed
+from ogd.memory.ranks.collective import gather_results, has_several_ranks, torch_seed
 from ogd.memory.stats import ExampleStats, GradientStats
 from ogd.memory.transaction import AllOrNothing
 
@@ -194,7 +194,7 @@ class Memory(ABC):
     @property
     def _shared(self) -> bool:
         """Whether the ranks of torch.distributed share this memory."""
-        return self.distributed and several()
+        return self.distributed and has_several_ranks()
 
     def _generator(self, generator: Generator | None) -> Generator:
         """Return the user's generator, or one that depends on torch's seed and on how much is stored."""
@@ -222,7 +222,8 @@ class Memory(ABC):
             with self._statistics.called_modules() as called:
                 yield
             if self._shared:
-                called = set().union(*together(lambda: called, "name its modules"))  # a rank may have had no share
+                # a rank may have had no share
+                called = set().union(*gather_results(lambda: called, "name its modules"))
             self._statistics.names = self._statistics.names | called
             self._statistics.freeze()
             self._versions = versions(self._parameters.named().values())

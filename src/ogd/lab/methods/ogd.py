@@ -36,7 +36,7 @@ from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
 from ogd.lab.optimizers import SGD, Optimizer
 from ogd.memory.blocks.pieces import Piece
-from ogd.memory.blocks.stacking import written_out
+from ogd.memory.blocks.stacking import combine_rows
 from ogd.memory.projection.projector import Projector, projector_of
 from ogd.memory.projection.store import Store
 
@@ -143,9 +143,9 @@ class OGD(Method):
             return self._add_gradients(self.store, model, pool.at(best), classes)
         if self.directions == "pca":
             C = leading(lam, V, share)
-            return _add_rows(self.store, written_out(new, C, model.dtype), C.shape[-2], model)
+            return _add_rows(self.store, combine_rows(new, C, model.dtype), C.shape[-2], model)
         C = sketch(lam, V, in_all)
-        return _add_rows(Store(), written_out(everything.pieces, C, model.dtype), C.shape[-2], model)
+        return _add_rows(Store(), combine_rows(everything.pieces, C, model.dtype), C.shape[-2], model)
 
     def _add_gradients(self, store: Store, model: Stack, batch: Batch, classes: Classes) -> Store:
         new, rows = model.output_gradients(batch, self.outputs, classes)
@@ -164,7 +164,7 @@ class OGD(Method):
 def _add_rows(store: Store, new: Sequence[Piece], rows: int, model: Stack, each: int = 1) -> Store:
     """The store with the rows of another task, `each` of an example."""
     shapes = {name: w.shape for name, w in model.params.items()}
-    store = store.grown([replace(piece, start=len(store)) for piece in new], rows, shapes, each)
+    store = store.with_task([replace(piece, start=len(store)) for piece in new], rows, shapes, each)
     store.gram(shapes)  # task by task, so that a training taken up again has the same bits
     return store
 

@@ -18,13 +18,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks.gram import by_parts, squares_by_columns
+from ogd.memory.blocks.gram import gram_by_parts, squares_by_columns
 from ogd.tensor_files import is_finite
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # of stored numbers
 
 
-def working(dtype: torch.dtype) -> torch.dtype:
+def working_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the precision in which updates of a parameter are projected and rows are formed: half types in float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
@@ -91,7 +91,7 @@ class Block(ABC):
 
     def gram(self, other: "Block") -> Tensor:
         """G G'ᵀ, (..., n, m), float64."""
-        return by_parts(self, other)
+        return gram_by_parts(self, other)
 
     def gram_cost(self, n: int, m: int) -> float:
         """Estimate the multiplications of a gram of n rows with m rows like these."""
@@ -114,12 +114,12 @@ class Block(ABC):
         for p, u in zip(params, self.combine(c), strict=True):
             p.add_(u.reshape(p.shape))
 
-    def laid_out(self) -> Self:
+    def optimize_layout(self) -> Self:
         """Copy what `overlap` and `combine` read into the layout that is fastest for them."""
         return self
 
     @property
-    def laid_out_nbytes(self) -> int:
+    def layout_nbytes(self) -> int:
         """Bytes of the copy that `laid_out` makes."""
         return 0
 
@@ -160,7 +160,7 @@ class Block(ABC):
         pairs = zip(self.row_axes.values(), self.tensors().values(), other.tensors().values(), strict=True)
         return all(_alike(one, two, axis) for axis, one, two in pairs)
 
-    def joined(self, *others: "Block") -> Self:
+    def concatenate(self, *others: "Block") -> Self:
         """Join these rows and those of others that fit in one block."""
         every = [self.tensors(), *(block.tensors() for block in others)]
         return replace(
@@ -172,7 +172,7 @@ class Block(ABC):
         parts = {name: t.narrow(self.row_axes[name], start, count) for name, t in self.tensors().items()}
         return replace(self, **parts)
 
-    def grown(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> "Block | None":
+    def pad(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> "Block | None":
         """Pad with zeros for parameters whose outputs have grown from the old sizes to the new ones.
 
         Return None where this form cannot hold the parameters of the new sizes.

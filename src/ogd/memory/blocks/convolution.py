@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from ogd.memory.blocks.gram import CHUNK, TRAFFIC, add_lower, columns_cost, mirrored
+from ogd.memory.blocks.gram import CHUNK, TRAFFIC, add_lower, columns_cost, mirror_lower
 
 if TYPE_CHECKING:
     from ogd.memory.blocks.convolved import Convolved
@@ -59,16 +59,16 @@ def weight_gradient(
     return U[..., : weight[2], : weight[3]].transpose(0, 1)
 
 
-def read_at(offset: int, out: int, size: int, *, dilation: int, stride: int, padding: int) -> tuple[slice, int, slice]:
+def slices_at(o: int, out: int, size: int, *, dilation: int, stride: int, padding: int) -> tuple[slice, int, slice]:
     """Along one axis, the outputs that meet the kernel's `offset` inside the input, and the inputs they meet there.
 
     These lie `stride` apart, so they are given as a phase and a slice of the inputs [phase::stride].
 
     Examples:
-        >>> read_at(0, 4, 4, dilation=1, stride=1, padding=1)  # output 0 meets the padding
+        >>> slices_at(0, 4, 4, dilation=1, stride=1, padding=1)  # output 0 meets the padding
         (slice(1, 4, None), 0, slice(0, 3, None))
     """
-    shift = offset * dilation - padding  # output t meets the input t · stride + shift
+    shift = o * dilation - padding  # output t meets the input t · stride + shift
     first = max(-(shift // stride), 0)
     stop = max(min((size - 1 - shift) // stride, out - 1) + 1, first)
     skip, phase = divmod(shift, stride)
@@ -78,11 +78,11 @@ def read_at(offset: int, out: int, size: int, *, dilation: int, stride: int, pad
 def convolution_gram(one: "Convolved", other: "Convolved") -> Tensor:
     """K of two blocks of one weight without groups, by the cheaper of its forms."""
     offsets = one.n * other.n * offsets_cost(one, other) // (2 if one is other else 1)
-    return by_offsets(one, other) if offsets < columns_cost(one, other) else by_channels(one, other)
+    return gram_by_offsets(one, other) if offsets < columns_cost(one, other) else gram_by_channels(one, other)
 
 
 def offsets_cost(one: "Convolved", other: "Convolved") -> int:
-    """Multiplications of `by_offsets` for one pair of rows."""
+    """Multiplications of `gram_by_offsets` for one pair of rows."""
     inputs, outputs, offsets = (
         one.S * other.S // (one.stride[0] * one.stride[1]),
         one.T * other.T,
@@ -92,7 +92,7 @@ def offsets_cost(one: "Convolved", other: "Convolved") -> int:
     return inputs * one.X.shape[1] + outputs * one.D.shape[1] + added
 
 
-def by_offsets(one: "Convolved", other: "Convolved") -> Tensor:
+def gram_by_offsets(one: "Convolved", other: "Convolved") -> Tensor:
     """K from the products of all places, summed for each offset of the kernel; no patch is laid out."""
     most = max(one.S, one.T) * max(other.S, other.T)
     step = max(int((CHUNK / most) ** 0.5), 1)
@@ -102,7 +102,7 @@ def by_offsets(one: "Convolved", other: "Convolved") -> Tensor:
     for i in range(0, one.n, step):
         rows = Places(one[i : min(i + step, one.n)])
         for j in range(i if one is other else 0, other.n, step):
-            M = _compared(rows, rows if one is other and j == i else Places(other[j : min(j + step, other.n)]))
+            M = _places_gram(rows, rows if one is other and j == i else Places(other[j : min(j + step, other.n)]))
             K[i : i + step, j : j + step] = M
             if one is other and j > i:
                 K[j : j + step, i : i + step] = M.mT
@@ -113,22 +113,22 @@ class Places:
     """A block with its places laid out in float64, once for many products."""
 
     def __init__(self, block: "Convolved"):
-        self.block, self.D = block, _laid_out(block.D)
+        self.block, self.D = block, _places_first(block.D)
         self._X: dict[tuple[int, int], Tensor] = {}
 
     def phase(self, y: int, x: int) -> Tensor:
         """The inputs [y::stride, x::stride]."""
         if (y, x) not in self._X:
-            self._X[y, x] = _laid_out(self.block.X[:, :, y :: self.block.stride[0], x :: self.block.stride[1]])
+            self._X[y, x] = _places_first(self.block.X[:, :, y :: self.block.stride[0], x :: self.block.stride[1]])
         return self._X[y, x]
 
 
-def _compared(one: Places, other: Places) -> Tensor:
+def _places_gram(one: Places, other: Places) -> Tensor:
     DD = _products(one.D, other.D)  # (h, w, n, h', w', m)
     AA = torch.zeros_like(DD)
     phases: dict[tuple[int, ...], list[tuple[tuple[slice, ...], tuple[slice, ...]]]] = {}
     for offset in itertools.product(*map(range, one.block.kernel)):
-        outputs, phase, inputs = zip(*_met(one.block, offset), *_met(other.block, offset), strict=True)
+        outputs, phase, inputs = zip(*_axis_slices(one.block, offset), *_axis_slices(other.block, offset), strict=True)
         phases.setdefault(phase, []).append((outputs, inputs))
     for (y, x, v, u), met in phases.items():  # inputs of different phases never meet the same offset
         XX = _products(one.phase(y, x), other.phase(v, u))  # (H, W, n, H', W', m)
@@ -137,14 +137,14 @@ def _compared(one: Places, other: Places) -> Tensor:
     return AA.mul_(DD).sum((0, 1, 3, 4))
 
 
-def _met(block: "Convolved", offset: Sequence[int]) -> Iterator[tuple[slice, int, slice]]:
+def _axis_slices(block: "Convolved", offset: Sequence[int]) -> Iterator[tuple[slice, int, slice]]:
     """Outputs and inputs that meet at an offset of the kernel, along each axis."""
     how = zip(offset, block.D.shape[2:], block.X.shape[2:], block.dilation, block.stride, block.padding, strict=True)
     for o, out, size, dilation, stride, padding in how:
-        yield read_at(o, out, size, dilation=dilation, stride=stride, padding=padding)
+        yield slices_at(o, out, size, dilation=dilation, stride=stride, padding=padding)
 
 
-def _laid_out(t: Tensor) -> Tensor:
+def _places_first(t: Tensor) -> Tensor:
     """(n, C, H, W) → (H, W, n, C) in float64."""
     return t.permute(2, 3, 0, 1).to(torch.float64, memory_format=torch.contiguous_format)
 
@@ -154,7 +154,7 @@ def _products(one: Tensor, other: Tensor) -> Tensor:
     return (one.flatten(0, 2) @ other.flatten(0, 2).mT).view(*one.shape[:3], *other.shape[:3])
 
 
-def by_channels(one: "Convolved", other: "Convolved") -> Tensor:
+def gram_by_channels(one: "Convolved", other: "Convolved") -> Tensor:
     """K = Σ R R'ᵀ, R being the columns of G of some channels: of the output where it is large, else of the input."""
     K = one.X.new_zeros(one.n, other.n, dtype=torch.float64)
     by_outputs = min(one.T, other.T) > SMALL
@@ -164,9 +164,9 @@ def by_channels(one: "Convolved", other: "Convolved") -> Tensor:
     for start in range(0, size, step):
         some = slice(start, start + step)
         blocks = [one] if one is other else [one, other]
-        R, *others = [block.of_outputs(some) if by_outputs else block.of_channels(some) for block in blocks]
+        R, *others = [block.output_columns(some) if by_outputs else block.input_columns(some) for block in blocks]
         if one is other:
             add_lower(K, R)
         else:
             K += R.double() @ others[0].double().mT
-    return mirrored(K) if one is other else K
+    return mirror_lower(K) if one is other else K

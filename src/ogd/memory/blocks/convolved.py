@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ogd.checks import whole_number
-from ogd.memory.blocks.block import Block, check_numbers, working
+from ogd.memory.blocks.block import Block, check_numbers, working_dtype
 from ogd.memory.blocks.convolution import PART, convolution_gram, offsets_cost, patches, weight_gradient
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.factored import Factored, outputs_grow
@@ -70,7 +70,7 @@ class Convolved(Block):
     def gram(self, other: Block) -> Tensor:
         if not isinstance(other, Convolved):
             return super().gram(other)
-        pairs = zip(self._by_group(), [None] * self.groups if other is self else other._by_group(), strict=True)
+        pairs = zip(self._groups(), [None] * self.groups if other is self else other._groups(), strict=True)
         K = torch.stack([convolution_gram(one, one if two is None else two) for one, two in pairs]).sum(0)
         return K + self._biases() @ other._biases().mT if self.bias else K
 
@@ -105,27 +105,27 @@ class Convolved(Block):
 
     def columns(self, start: int, stop: int) -> Tensor:
         found, each = [], self.D.shape[1] // self.groups
-        for g, part in enumerate(self._by_group()):
+        for g, part in enumerate(self._groups()):
             first, last = (min(max(column // self.grain - g * each, 0), each) for column in (start, stop))
             D = part.D[:, first:last].flatten(2).double()
             found.append((D @ part.patches().double().mT).flatten(1))
         return torch.cat(found, -1)
 
-    def of_channels(self, channels: slice) -> Tensor:
+    def input_columns(self, channels: slice) -> Tensor:
         """The columns of some input channels, (n, channels · kernel · O), in an order of their own.
 
         In the precision of the stored numbers, as a gradient that is written out is; of half precision in float32.
         """
-        dtype = working(self.X.dtype)
+        dtype = working_dtype(self.X.dtype)
         part = replace(self, X=self.X[:, channels].to(dtype))
         return (part.patches() @ self.D.flatten(2).to(dtype).mT).flatten(1)
 
-    def of_outputs(self, outputs: slice) -> Tensor:
+    def output_columns(self, outputs: slice) -> Tensor:
         """The columns of some output channels, (n, outputs · grain), in the same precision.
 
         One row after the other, as PyTorch's own convolutions are faster than patches where the output is large.
         """
-        dtype = working(self.X.dtype)
+        dtype = working_dtype(self.X.dtype)
         X, D = self.X.to(dtype), self.D[:, outputs].to(dtype)
         weight = torch.Size((D.shape[1], X.shape[1], *self.kernel))
         how = (self.stride, self.padding, self.dilation, 1)
@@ -145,7 +145,7 @@ class Convolved(Block):
             return (Factored(A, D, bias=self.bias, T=self.T),)
         return tuple(Dense(part.rows(0, part.n).to(self.D.dtype)) for part in self.split())
 
-    def grown(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
+    def pad(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
         if self.groups > 1 or not outputs_grow(old, new, 0):
             return None
         return replace(self, D=functional.pad(self.D, (0, 0, 0, 0, 0, new[0][0] - old[0][0])))
@@ -179,7 +179,7 @@ class Convolved(Block):
     def _biases(self) -> Tensor:
         return self.D.double().sum((2, 3))  # (n, O)
 
-    def _by_group(self) -> Iterator["Convolved"]:
+    def _groups(self) -> Iterator["Convolved"]:
         """The weight's groups of output channels, each with the input channels that it reads."""
         if self.groups == 1:
             yield self

@@ -43,7 +43,7 @@ class Dense(Block):
     def columns(self, start: int, stop: int) -> Tensor:
         return self.G[..., start:stop].double()
 
-    def grown(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
+    def pad(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
         """Pad with zeros at the end: only the first axis of the parameter may grow."""
         (before,), (after,) = old, new
         if len(before) != len(after) or not before or before[1:] != after[1:] or after[0] < before[0]:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from ogd.checks import whole_number
 from ogd.memory.blocks.block import Block, check_numbers
 from ogd.memory.blocks.dense import Dense
-from ogd.memory.blocks.gram import by_parts, of_products
+from ogd.memory.blocks.gram import factored_gram, gram_by_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Factored(Block):
         return self.A.shape[-1] if self.out_first else self.D.shape[-1]
 
     def gram(self, other: Block) -> Tensor:
-        return of_products(self, other) if isinstance(other, Factored) else by_parts(self, other)
+        return factored_gram(self, other) if isinstance(other, Factored) else gram_by_parts(self, other)
 
     def gram_cost(self, n: int, m: int) -> float:
         pairs = n * m / 2 * self.T**2 * (self.A.shape[-1] + self.D.shape[-1])
@@ -94,12 +94,12 @@ class Factored(Block):
             params[1].add_(X.sum(-1))
         return None
 
-    def laid_out(self) -> Self:
+    def optimize_layout(self) -> Self:
         """Copy D so that Dᵀ is contiguous: `overlap` and `combine` are a fifth faster."""
         return replace(self, D=self.D.mT.contiguous().mT)
 
     @property
-    def laid_out_nbytes(self) -> int:
+    def layout_nbytes(self) -> int:
         return self.D.nbytes
 
     def rows(self, start: int, stop: int) -> Tensor:
@@ -119,7 +119,7 @@ class Factored(Block):
         delta = self.D if self.T == 1 else torch.unflatten(self.D, -2, (self.n, self.T)).sum(-2)
         return (weight, Dense(delta)) if self.bias else (weight,)
 
-    def grown(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
+    def pad(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
         axis = 0 if self.out_first else len(old[0]) - 1
         if not outputs_grow(old, new, axis):
             return None

@@ -25,36 +25,37 @@ LEAST = 1024  # but no fewer columns
 TRAFFIC = 16  # what it costs to multiply and add up one pair of outer products, in multiplications
 
 
-def of_products(one: "Factored", other: "Factored") -> Tensor:
+def factored_gram(one: "Factored", other: "Factored") -> Tensor:
     """G G'ᵀ (..., n, m) of sums of outer products."""
     single = one.T == other.T == 1
-    return by_pairs(one, other) if single or pairs_cost(one, other) < columns_cost(one, other) else by_parts(one, other)
+    pairs = single or pairs_cost(one, other) < columns_cost(one, other)
+    return gram_by_pairs(one, other) if pairs else gram_by_parts(one, other)
 
 
-def by_parts(one: "Block", other: "Block") -> Tensor:
+def gram_by_parts(one: "Block", other: "Block") -> Tensor:
     """G G'ᵀ (..., n, m) of any two blocks of the same parameters, one after the other by its columns."""
     if len(one.split()) == 1:
-        return by_columns(one, other)
+        return gram_by_columns(one, other)
     parts = zip(one.split(), other.split(), strict=True)
     if one is other:
-        return torch.stack([by_columns(part, part) for part, _ in parts]).sum(0)
-    return torch.stack([by_columns(a, b) for a, b in parts]).sum(0)
+        return torch.stack([gram_by_columns(part, part) for part, _ in parts]).sum(0)
+    return torch.stack([gram_by_columns(a, b) for a, b in parts]).sum(0)
 
 
 def pairs_cost(one: "Factored", other: "Factored") -> int:
-    """Multiplications of `by_pairs`."""
+    """Multiplications of `gram_by_pairs`."""
     width = one.A.shape[-1] + one.D.shape[-1] + TRAFFIC
     return one.n * one.T * other.n * other.T * width // (2 if one is other else 1)
 
 
 def columns_cost(one: "Block", other: "Block") -> int:
-    """Multiplications of `by_columns`."""
+    """Multiplications of `gram_by_columns`."""
     if one is other:
         return one.width * (one.n * one.products + one.n * one.n // 2)
     return one.width * (one.n * one.products + other.n * other.products + one.n * other.n)
 
 
-def by_pairs(one: "Factored", other: "Factored") -> Tensor:
+def gram_by_pairs(one: "Factored", other: "Factored") -> Tensor:
     """K_ij = Σ_ts (A_it · A'_js + 1) (D_it · D'_js)."""
     if one.T == other.T == 1 and (one is not other or one.lead or one.n < 8 * TILE):
         return _products(one, other)
@@ -82,7 +83,7 @@ def _products(one: "Factored", other: "Factored") -> Tensor:
     return M.mul_(one.D.double() @ other.D.double().mT)
 
 
-def by_columns(one: "Block", other: "Block") -> Tensor:
+def gram_by_columns(one: "Block", other: "Block") -> Tensor:
     """Σ R R'ᵀ over chunks of the columns."""
     K = one.rows(0, 0).new_zeros(*one.lead, one.n, other.n)
     grain = lcm(one.grain, other.grain)
@@ -95,7 +96,7 @@ def by_columns(one: "Block", other: "Block") -> Tensor:
             add_lower(K, R)
         else:
             K += R @ other.columns(start, stop).mT
-    return mirrored(K) if one is other else K
+    return mirror_lower(K) if one is other else K
 
 
 def squares_by_columns(block: "Block") -> Tensor:
@@ -117,6 +118,6 @@ def add_lower(K: Tensor, R: Tensor) -> None:
             K[..., j:, j : j + panel] += S[..., j:, :] @ S[..., j : j + panel, :].mT
 
 
-def mirrored(K: Tensor) -> Tensor:
+def mirror_lower(K: Tensor) -> Tensor:
     """A symmetric matrix from what is on and below its diagonal."""
     return K.tril_() + K.tril(-1).mT

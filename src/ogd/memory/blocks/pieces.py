@@ -62,7 +62,7 @@ class Piece:
         return total
 
 
-def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
+def append_pieces(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
     """The pieces and new ones at the end, joined to the last of the same parameters if they continue it.
 
     All are joined at once, and blocks of a single model that would be larger than `LARGE` are left apart: to copy
@@ -84,7 +84,8 @@ def appended(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
     groups.reverse()
     while groups:  # one after the other, so that what has been joined can go
         first, *more = groups.pop()
-        result.append(replace(first, block=first.block.joined(*(piece.block for piece in more))) if more else first)
+        others = [piece.block for piece in more]
+        result.append(replace(first, block=first.block.concatenate(*others)) if more else first)
     return result
 
 

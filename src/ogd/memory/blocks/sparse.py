@@ -55,7 +55,7 @@ class Sparse(Block):
         if not isinstance(other, Sparse):
             return super().gram(other)
         if not self.lead:
-            return _shared(_merged(self), _merged(other), self.n, other.n)
+            return _entries_gram(_merge_entries(self), _merge_entries(other), self.n, other.n)
         runs = zip(self._runs(), other._runs(), strict=True)
         return torch.stack([one.gram(two) for one, two in runs]).view(*self.lead, self.n, other.n)
 
@@ -63,7 +63,7 @@ class Sparse(Block):
         runs = self._runs() if self.lead else [self]
         totals = []
         for run in runs:
-            _, i, D = _merged(run)
+            _, i, D = _merge_entries(run)
             totals.append(D.new_zeros(self.n).index_add_(0, i, D.square().sum(-1)))
         return torch.stack(totals).view(*self.lead, self.n)
 
@@ -95,7 +95,7 @@ class Sparse(Block):
         R.index_add_(0, v.flatten() + at, self.D.double().flatten(0, -2))
         return R.view(*self.lead, self.n, count + 1, self.grain)[..., :count, :].flatten(-2)
 
-    def grown(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
+    def pad(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
         """A table of more rows: no remembered output has read the new ones."""
         (before,), (after,) = old, new
         grows = len(before) == len(after) and before[1:] == after[1:] and after[0] >= before[0]
@@ -124,7 +124,7 @@ class Sparse(Block):
         return [replace(self, index=index, D=D) for index, D in pairs]
 
 
-def _merged(block: Sparse) -> tuple[Tensor, Tensor, Tensor]:
+def _merge_entries(block: Sparse) -> tuple[Tensor, Tensor, Tensor]:
     """The entries (v, i, Σ δ) of a block, each v and i once, in the order of v."""
     i = torch.arange(block.n, device=block.device).repeat_interleave(block.T)
     key, place = torch.unique(block.index.long() * block.n + i, return_inverse=True)
@@ -133,7 +133,7 @@ def _merged(block: Sparse) -> tuple[Tensor, Tensor, Tensor]:
     return key // n, key % n, D
 
 
-def _shared(one: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor], n: int, m: int) -> Tensor:
+def _entries_gram(one: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor], n: int, m: int) -> Tensor:
     """K_ij = Σ_v Δ_iv · Δ'_jv: entries of the table that many rows share by a product each, the rest in pairs."""
     (v, i, D), (w, j, E) = one, other
     K = D.new_zeros(n, m)

@@ -9,7 +9,7 @@ from torch import Tensor
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.gram import CHUNK
-from ogd.memory.blocks.pieces import Piece, appended
+from ogd.memory.blocks.pieces import Piece, append_pieces
 
 
 def stacked(runs: Sequence[list[Piece]]) -> list[Piece]:
@@ -25,16 +25,16 @@ def stacked(runs: Sequence[list[Piece]]) -> list[Piece]:
     """
     if not runs:
         raise ValueError("runs is empty: there is nothing to stack")
-    plain = [[part for piece in pieces for part in _unfolded(piece)] for pieces in runs]
-    forms = [{_form(piece): piece for piece in appended((), pieces)} for pieces in plain]
+    plain = [[part for piece in pieces for part in _stackable(piece)] for pieces in runs]
+    forms = [{_form(piece): piece for piece in append_pieces((), pieces)} for pieces in plain]
     common = [form for form in forms[0] if all(form in others for others in forms)]
-    result = [replace(forms[0][form], block=_side_by_side([pieces[form].block for pieces in forms])) for form in common]
+    result = [replace(forms[0][form], block=_stack_blocks([pieces[form].block for pieces in forms])) for form in common]
     rest = [[piece for form, piece in pieces.items() if form not in common] for pieces in forms]
     names = dict.fromkeys(name for pieces in rest for piece in pieces for name in piece.names)
     return result + [_dense(name, rest) for name in names]
 
 
-def _unfolded(piece: Piece) -> list[Piece]:
+def _stackable(piece: Piece) -> list[Piece]:
     """The piece in a form that may have leading axes."""
     blocks = piece.block.stackable()
     if len(blocks) < len(piece.names):
@@ -46,7 +46,7 @@ def _form(piece: Piece) -> Hashable:
     return piece.names, piece.start, piece.block.form
 
 
-def _side_by_side(blocks: Sequence[Block]) -> Block:
+def _stack_blocks(blocks: Sequence[Block]) -> Block:
     """The blocks of R runs as one, (R, ...)."""
     every = [block.tensors() for block in blocks]
     return replace(blocks[0], **{name: torch.stack([t[name] for t in every]) for name in every[0]})
@@ -59,10 +59,10 @@ def _dense(name: str, runs: Sequence[list[Piece]]) -> Piece:
     if len(set(found)) > 1:
         told = "; ".join(f"run {r}: {extent}" for r, extent in enumerate(found))
         raise ValueError(f"the gradients of {name!r} do not match between the runs, so they cannot be stacked: {told}")
-    return Piece((name,), Dense(torch.stack([_written_out(pieces) for pieces in parts])), _start(parts[0]))
+    return Piece((name,), Dense(torch.stack([_dense_rows(pieces) for pieces in parts])), _start(parts[0]))
 
 
-def _written_out(pieces: Sequence[Piece]) -> Tensor:
+def _dense_rows(pieces: Sequence[Piece]) -> Tensor:
     start = _start(pieces)
     first = pieces[0].block
     size = (max(piece.stop for piece in pieces) - start, first.rows(0, 0).shape[-1])
@@ -83,24 +83,24 @@ def _extent(pieces: Sequence[Piece]) -> str:
     return f"rows {_start(pieces)} to {max(p.stop for p in pieces)} of {' and '.join(map(str, widths))} numbers"
 
 
-def written_out(pieces: Iterable[Piece], C: Tensor, dtype: torch.dtype) -> list[Piece]:
+def combine_rows(pieces: Iterable[Piece], C: Tensor, dtype: torch.dtype) -> list[Piece]:
     """C G as one dense piece per parameter, C (..., k, n) in float64, without forming all of G.
 
     Examples:
         >>> G = torch.arange(6.0).view(3, 2)
-        >>> written_out([Piece(("w",), Dense(G))], torch.ones(1, 3).double(), torch.float32)[0].block.G
+        >>> combine_rows([Piece(("w",), Dense(G))], torch.ones(1, 3).double(), torch.float32)[0].block.G
         tensor([[6., 9.]])
     """
     found: dict[str, Tensor] = {}
     for piece in pieces:
         mine = C[..., piece.start : piece.stop]
         for name, part in zip(piece.names, piece.block.split(), strict=True):
-            rows = _combined(part, mine, dtype)
+            rows = _combine_columns(part, mine, dtype)
             found[name] = found[name] + rows if name in found else rows
     return [Piece((name,), Dense(rows)) for name, rows in found.items()]
 
 
-def _combined(block: Block, C: Tensor, dtype: torch.dtype) -> Tensor:
+def _combine_columns(block: Block, C: Tensor, dtype: torch.dtype) -> Tensor:
     """C G (..., k, p) of a block of one parameter, some columns at a time."""
     step = max(CHUNK // max(block.lead.numel() * block.n, 1) // block.grain, 1) * block.grain
     starts = range(0, block.width, step)

@@ -1,6 +1,6 @@
 """Which tensor each stored name stands for; and what has become of it when the model was changed since.
 
-the same tensor under another name     the name is followed
+the same tensor under another name     the new name is stored
 a weight that is computed by now       its gradients are pulled back to what it is computed from
 another tensor under the same name     said once if its values are others; zeros are added for new outputs
 gone                                   an error that names it
@@ -13,9 +13,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ogd.memory.changes.growth import padded
-from ogd.memory.changes.insertion import check_newcomers
-from ogd.memory.changes.reparametrization import Reparametrised, mask_of, pulled_back, reparametrised
+from ogd.memory.changes.growth import pad_store
+from ogd.memory.changes.insertion import check_insertions
+from ogd.memory.changes.reparametrization import Reparametrisation, mask_of, pull_back_store, reparametrisation_of
 from ogd.memory.model.eval_mode import isolated_eval_mode
 from ogd.memory.model.parameters import Parameters, plain_names
 from ogd.memory.projection.store import Store
@@ -50,38 +50,39 @@ class Binding:
         for parameters, leaf, tensor in self._places:
             if parameters.get(leaf) is not tensor:
                 return False
-        return not any(map(self._masked_anew, self._masks))
+        return not any(map(self._has_new_mask, self._masks))
 
-    def followed(self, store: Store) -> Store:
+    def rebind(self, store: Store) -> Store:
         """The store with the names, shapes and rows of the model as it is now; itself if nothing has changed."""
         params = self.parameters.named()
         same = all(params.get(name) is self.tensors[name] for name in store.shapes)
         if same and self.intact():
             return store
-        moved, computed, replaced = self._found(store, params)
-        check_newcomers(self.parameters, {s: c for s, c in moved.items() if s not in computed}, self.known)
-        store = padded(store, {name: params[name].shape for name in replaced})
+        moved, computed, replaced = self._classify(store, params)
+        check_insertions(self.parameters, {s: c for s, c in moved.items() if s not in computed}, self.known)
+        store = pad_store(store, {name: params[name].shape for name in replaced})
         warn_replaced([name for name in replaced if not _continues(self.tensors[name], params[name])])
         with isolated_eval_mode(self.parameters.model):
-            store = pulled_back(store, computed)
+            store = pull_back_store(store, computed)
         renamed = {s: c for s, c in moved.items() if s != c and s not in computed}
-        store = _renamed(store, renamed)
+        store = _rename_store(store, renamed)
         self.parameters.follow({s: [c] for s, c in renamed.items()} | {s: list(f.theta) for s, f in computed.items()})
         self.bind(store.shapes)
         return store
 
-    def _found(
+    def _classify(
         self, store: Store, params: dict[str, nn.Parameter]
-    ) -> tuple[dict[str, str], dict[str, Reparametrised], list[str]]:
+    ) -> tuple[dict[str, str], dict[str, Reparametrisation], list[str]]:
         """For the stored names: where the same tensor is now, which are computed, which another tensor has taken."""
         at = {id(p): name for name, p in params.items()}
         moved = {s: at[id(t)] for s, t in self.tensors.items() if s in store.shapes and id(t) in at}
         modules = _modules(self.parameters.model)
-        computed: dict[str, Reparametrised] = {}
+        computed: dict[str, Reparametrisation] = {}
         for s in store.shapes:
             path, _, leaf = s.rpartition(".")
             pruned = leaf.removesuffix("_orig") if moved.get(s) == s else leaf
-            phi = reparametrised(modules[path], path, pruned) if path in modules and self._changed(s, moved) else None
+            changed = path in modules and self._changed(s, moved)
+            phi = reparametrisation_of(modules[path], path, pruned) if changed else None
             if phi is not None and (s not in moved or moved[s] in phi.theta):
                 computed[s] = phi
         rest = [s for s in store.shapes if s not in moved and s not in computed]
@@ -96,9 +97,9 @@ class Binding:
 
     def _changed(self, s: str, moved: dict[str, str]) -> bool:
         """Whether a stored name may be computed by now: its tensor is elsewhere, or has a new mask."""
-        return moved.get(s) != s or (s in self._masks and self._masked_anew(s))
+        return moved.get(s) != s or (s in self._masks and self._has_new_mask(s))
 
-    def _masked_anew(self, name: str) -> bool:
+    def _has_new_mask(self, name: str) -> bool:
         module, leaf, mask = self._masks[name]
         return mask_of(module, leaf) is not mask
 
@@ -128,7 +129,7 @@ def _modules(model: nn.Module) -> dict[str, nn.Module]:
     return {plain[name]: module for name, module in model.named_modules(remove_duplicate=False)}
 
 
-def _renamed(store: Store, names: dict[str, str]) -> Store:
+def _rename_store(store: Store, names: dict[str, str]) -> Store:
     if not names:
         return store
     pieces = [replace(p, names=tuple(names.get(name, name) for name in p.names)) for p in store.pieces]

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks.block import working
+from ogd.memory.blocks.block import working_dtype
 from ogd.memory.projection.store import Store
-from ogd.memory.ranks.collective import summed
+from ogd.memory.ranks.collective import sum_over_ranks
 
 
 class Drift:
@@ -29,20 +29,20 @@ class Drift:
             block = piece.block.to(u[0].device, u[0].dtype)
             change[piece.start : piece.stop] += block.overlap(u).double().cpu()
         if store.sharded:
-            (change,) = summed(change)
+            (change,) = sum_over_ranks(change)
         change[: len(self.rows)] += self.rows
         return change
 
-    def remembered(self, before: Store, after: Store, params: Mapping[str, Tensor], rows: int) -> None:
+    def add_task(self, before: Store, after: Store, params: Mapping[str, Tensor], rows: int) -> None:
         """Another task of so many rows has been stored; where others went for it, drift is counted from now on."""
         if len(after) != len(before) + rows:
-            self.begin(after, params)
+            self.reset(after, params)
             return
         change = self.now(before, params)
-        self.begin(after, params)
+        self.reset(after, params)
         self.rows[: len(change)] = change
 
-    def begin(self, store: Store, params: Mapping[str, Tensor]) -> None:
+    def reset(self, store: Store, params: Mapping[str, Tensor]) -> None:
         """Count from the present weights."""
         self.rows = torch.zeros(len(store), dtype=torch.float64)
         self.weights = {name: p.detach().clone() for name, p in params.items() if name in store.shapes}
@@ -51,10 +51,10 @@ class Drift:
         w = self.weights.get(name)
         if p is None or w is None or p.shape != w.shape:
             return torch.zeros(*shape)
-        dtype = working(p.dtype)
+        dtype = working_dtype(p.dtype)
         return p.detach().to(dtype) - w.to(p.device, dtype)
 
 
-def by_task(change: Tensor, tasks: Sequence[int]) -> tuple[float, ...]:
+def rms_by_task(change: Tensor, tasks: Sequence[int]) -> tuple[float, ...]:
     """The root mean square of each task's rows."""
     return tuple(float(part.square().mean().sqrt()) for part in change.split(list(tasks)))

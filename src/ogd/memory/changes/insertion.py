@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from ogd.memory.model.parameters import Parameters, plain_names
 
 
-def check_newcomers(parameters: Parameters, moved: Mapping[str, str], known: Iterable[Tensor]) -> None:
+def check_insertions(parameters: Parameters, moved: Mapping[str, str], known: Iterable[Tensor]) -> None:
     """Raise if a trainable parameter came into the way of a stored name `s`, which is `moved[s]` now."""
     ids = {id(t) for t in known}
     new = [name for name, p in parameters.trainable().items() if id(p) not in ids]
     plain = plain_names(parameters.model)
     kinds = {plain[name]: type(module) for name, module in parameters.model.named_modules()}
     renamed = {s: c for s, c in moved.items() if s != c}
-    caught = {n: (s, c) for n in new for s, c in reversed(renamed.items()) if _in_the_way(n, s, c, kinds)}
+    caught = {n: (s, c) for n in new for s, c in reversed(renamed.items()) if _is_inserted(n, s, c, kinds)}
     if caught:
         s, c = next(iter(caught.values()))
         raise ValueError(
@@ -31,7 +31,7 @@ def check_newcomers(parameters: Parameters, moved: Mapping[str, str], known: Ite
         )
 
 
-def _in_the_way(new: str, s: str, c: str, kinds: Mapping[str, type[nn.Module]]) -> bool:
+def _is_inserted(new: str, s: str, c: str, kinds: Mapping[str, type[nn.Module]]) -> bool:
     """Whether `new` is in the module put around the layer of s, or in the chain in which its number changed.
 
     Members of a `ModuleList` or `ModuleDict` stand beside one another: an old head and a new one.

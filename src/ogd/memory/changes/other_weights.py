@@ -36,11 +36,12 @@ ALIKE = 0.5  # the cosine of two sketches; that of weights which have nothing in
 Weights = Mapping[str, Tensor]
 
 
-def moved_outputs(store: Store, params: Weights, before: Weights) -> bool:
+def outputs_moved(store: Store, params: Weights, before: Weights) -> bool:
     """Whether remembered outputs have moved, to first order and beyond rounding, since the weights were as before."""
     u = {name: params[name].detach() - w for name, w in before.items() if _comparable(params.get(name), w)}
     moved = norm(u)
-    return bool(moved) and leaked(store, u) > moved * tolerated({name: before[name] for name in u}, moved)
+    weights = {name: before[name] for name in u}
+    return bool(moved) and largest_overlap(store, u) > moved * cosine_tolerance(weights, moved)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,8 @@ class Fingerprint:
         """The fingerprint of some weights, as far as they have numbers."""
         weights = {name: w for name, w in weights.items() if w.is_floating_point() and not w.is_meta and not is_lazy(w)}
         shapes = sorted((name, tuple(w.shape)) for name, w in weights.items())
-        return cls(along(store, weights)[0], sketch(weights), hashlib.sha256(repr(shapes).encode()).hexdigest())
+        names = hashlib.sha256(repr(shapes).encode()).hexdigest()
+        return cls(sampled_overlaps(store, weights)[0], sketch(weights), names)
 
     @classmethod
     def from_state(cls, stored: Any, rows: int) -> Self | None:
@@ -69,7 +71,7 @@ class Fingerprint:
         except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise ValueError(f"the fingerprint of the weights is malformed: {error!r}") from error
         shapes = [tuple(t.shape) for t in found]
-        if shapes != [(len(sampled_rows(rows)),), (2, GROUPS)] or not all(bool(t.isfinite().all()) for t in found):
+        if shapes != [(len(sample_rows(rows)),), (2, GROUPS)] or not all(bool(t.isfinite().all()) for t in found):
             raise ValueError("the fingerprint of the weights is malformed")
         return cls(found[0], found[1], names)
 
@@ -88,8 +90,8 @@ class Fingerprint:
         moved = float((now.sketch - self.sketch).norm())
         if now.names != self.names or not moved > ROUNDED * float(self.sketch.norm()):
             return False
-        lengths = (now.along - self.along).abs() * inverse_lengths(along(store, weights)[1])
-        leaks = len(lengths) > 0 and float(lengths.max()) > moved * tolerated(weights, moved)
+        lengths = (now.along - self.along).abs() * inverse_lengths(sampled_overlaps(store, weights)[1])
+        leaks = len(lengths) > 0 and float(lengths.max()) > moved * cosine_tolerance(weights, moved)
         alike = torch.nn.functional.cosine_similarity(now.sketch[0], self.sketch[0], dim=0)
         return leaks or bool(self.sketch[0].any() and alike < ALIKE)
 
@@ -103,7 +105,7 @@ def warn_of_other_weights(why: str) -> None:
     )
 
 
-def tolerated(weights: Weights, moved: float) -> float:
+def cosine_tolerance(weights: Weights, moved: float) -> float:
     """The greatest cosine that rounding may explain, where weights have moved as far."""
     known = {name: ROUNDING.get(w.dtype, ROUNDING_ELSE) for name, w in weights.items()}
     anywhere = norm({name: w.detach() * known[name][1] for name, w in weights.items()})
@@ -115,15 +117,15 @@ def norm(tensors: Weights) -> float:
     return math.sqrt(sum(float(t.double().square().sum()) for t in tensors.values()))
 
 
-def leaked(store: Store, u: Weights) -> float:
+def largest_overlap(store: Store, u: Weights) -> float:
     """The greatest |g · u| / ‖g‖ of some rows g of G; those that protect nothing do not count."""
-    overlaps, squares = along(store, u)
+    overlaps, squares = sampled_overlaps(store, u)
     return float((overlaps.abs() * inverse_lengths(squares)).max()) if len(squares) else 0.0
 
 
-def along(store: Store, u: Weights) -> tuple[Tensor, Tensor]:
+def sampled_overlaps(store: Store, u: Weights) -> tuple[Tensor, Tensor]:
     """g · u and ‖g‖² for some rows g of G, in float64."""
-    rows = sampled_rows(len(store))
+    rows = sample_rows(len(store))
     overlaps, squares = torch.zeros(2, len(rows), dtype=torch.float64)
     for piece in store.only(u):
         mine = [k for k, i in enumerate(rows) if piece.start <= i < piece.stop]
@@ -136,11 +138,11 @@ def along(store: Store, u: Weights) -> tuple[Tensor, Tensor]:
     return overlaps, squares
 
 
-def sampled_rows(n: int) -> list[int]:
+def sample_rows(n: int) -> list[int]:
     """Some of n rows, spread evenly.
 
     Examples:
-        >>> sampled_rows(3), sampled_rows(31)[:4]
+        >>> sample_rows(3), sample_rows(31)[:4]
         ([0, 1, 2], [0, 2, 4, 6])
     """
     return sorted({round(j * (n - 1) / (SAMPLED_ROWS - 1)) for j in range(SAMPLED_ROWS)}) if n else []

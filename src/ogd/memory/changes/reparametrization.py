@@ -19,7 +19,7 @@ from ogd.memory.projection.store import Store
 
 
 @dataclass(frozen=True)
-class Reparametrised:
+class Reparametrisation:
     """w = φ(θ): the names of θ, their tensors, and φ."""
 
     theta: Mapping[str, Tensor]
@@ -33,7 +33,7 @@ class Reparametrised:
         return {name: torch.stack([row[i].flatten() for row in rows]) for i, name in enumerate(names)}
 
 
-def reparametrised(module: nn.Module, path: str, leaf: str) -> Reparametrised | None:
+def reparametrisation_of(module: nn.Module, path: str, leaf: str) -> Reparametrisation | None:
     """How the module at `path` computes what was its parameter `leaf`; None if it does not."""
     prefix = f"{path}." if path else ""
     if parametrize.is_parametrized(module, leaf):
@@ -45,11 +45,11 @@ def reparametrised(module: nn.Module, path: str, leaf: str) -> Reparametrised | 
                 w: Tensor = inner()
             return w
 
-        return Reparametrised(theta, phi)
+        return Reparametrisation(theta, phi)
     mask, original = mask_of(module, leaf), module._parameters.get(f"{leaf}_orig")
     if mask is not None and original is not None:
         name = f"{prefix}{leaf}_orig"
-        return Reparametrised({name: original}, lambda t: t[name] * mask.to(t[name].dtype))
+        return Reparametrisation({name: original}, lambda t: t[name] * mask.to(t[name].dtype))
     return None
 
 
@@ -58,7 +58,7 @@ def mask_of(module: nn.Module, leaf: str) -> Tensor | None:
     return module._buffers.get(f"{leaf}_mask")
 
 
-def pulled_back(store: Store, found: Mapping[str, Reparametrised]) -> Store:
+def pull_back_store(store: Store, found: Mapping[str, Reparametrisation]) -> Store:
     """The store with the rows of each computed weight as rows of what it is computed from, written out."""
     pieces: list[Piece] = []
     for piece in store.pieces:
@@ -67,7 +67,7 @@ def pulled_back(store: Store, found: Mapping[str, Reparametrised]) -> Store:
             continue
         for name in piece.names:
             for part in piece.only({name}):
-                pieces += _pulled_back(part, found[name]) if name in found else [part]
+                pieces += _pull_back_piece(part, found[name]) if name in found else [part]
     shapes = {name: shape for name, shape in store.shapes.items() if name not in found}
     shapes |= {name: t.shape for phi in found.values() for name, t in phi.theta.items()}
     after = Store(pieces, store.tasks, shapes, store.rows_per_example, store.sharded)
@@ -75,6 +75,6 @@ def pulled_back(store: Store, found: Mapping[str, Reparametrised]) -> Store:
     return after
 
 
-def _pulled_back(piece: Piece, phi: Reparametrised) -> list[Piece]:
+def _pull_back_piece(piece: Piece, phi: Reparametrisation) -> list[Piece]:
     rows = phi.pull_back(piece.block.rows(0, piece.block.n))
     return [Piece((name,), Dense(G.to(piece.block.dtype)), piece.start) for name, G in rows.items()]

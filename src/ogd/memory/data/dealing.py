@@ -16,8 +16,8 @@ from ogd import seeds
 from ogd.memory.data.batches import Chunk, length, take
 from ogd.memory.data.budget import equal_shares
 from ogd.memory.data.sampling import Sample
-from ogd.memory.ranks.agreement import bytes_of, hashed
-from ogd.memory.ranks.collective import together
+from ogd.memory.ranks.agreement import bytes_of, digest
+from ogd.memory.ranks.collective import gather_results
 
 Key = tuple[bytes, int]  # an example's fingerprint, and how many like it this rank has drawn before
 
@@ -30,7 +30,7 @@ def dealt(examples: Sample) -> tuple[list[Chunk], list[list[int]]]:
         seed = examples.generator.initial_seed()
         return keys(_kept(examples, drawn)), _labels(drawn) if examples.balanced else [], seed
 
-    offers, labels, (seed, *_) = zip(*together(candidates, "draw its examples"), strict=True)
+    offers, labels, (seed, *_) = zip(*gather_results(candidates, "draw its examples"), strict=True)
     if not any(offers):
         raise ValueError("data is empty on every rank: there is no example to remember")
     if examples.balanced:
@@ -45,7 +45,7 @@ def all_examples(examples: Sample) -> list[Chunk]:
         pytree.tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, chunk)
         for chunk in picked(drawn, given[dist.get_rank()])
     ]
-    return [chunk for theirs in together(lambda: mine, "give its examples") for chunk in theirs]
+    return [chunk for theirs in gather_results(lambda: mine, "give its examples") for chunk in theirs]
 
 
 def keys(chunks: Iterable[Chunk]) -> list[Key]:
@@ -60,7 +60,7 @@ def keys(chunks: Iterable[Chunk]) -> list[Key]:
     for chunk in chunks:
         tensors = [t for t in pytree.tree_leaves(chunk) if isinstance(t, Tensor)]
         for i in range(length(chunk)):
-            fingerprint = hashed(b"".join(bytes_of(t[i]) for t in tensors))
+            fingerprint = digest(b"".join(bytes_of(t[i]) for t in tensors))
             result.append((fingerprint, seen[fingerprint]))
             seen[fingerprint] += 1
     return result

@@ -17,7 +17,7 @@ from ogd.memory.data.batches import with_tensors, without_tensors
 from ogd.memory.data.calling import Logits
 from ogd.memory.data.labels import classifies
 from ogd.memory.examples.packing import Packed, join
-from ogd.memory.ranks.agreement import bytes_of, hashed
+from ogd.memory.ranks.agreement import bytes_of, digest
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ class Examples:
         for group in self.groups:
             parts += [bytes_of(t) for leaf in group.packed for t in (leaf.data, leaf.palette) if t is not None]
             parts.append(bytes_of(group.task))
-        return hashed(b"".join(map(hashed, parts)))
+        return digest(b"".join(map(digest, parts)))
 
     @cached_property
     def alike(self) -> bool:

@@ -23,7 +23,7 @@ from ogd.memory.data.calling import ScoredModel
 from ogd.memory.data.labels import check_labels_fit, flat_labels, look_like_classes, next_tokens
 from ogd.memory.examples.kept_examples import Group
 from ogd.memory.examples.packing import pack
-from ogd.memory.gradients.autograd_graph import uses_of
+from ogd.memory.gradients.autograd_graph import count_uses
 
 
 def recorded(
@@ -121,7 +121,7 @@ def _scores_with_graph(model: ScoredModel, x: Any, device: torch.device) -> Tens
 
 
 def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:
-    uses = uses_of(z)
+    uses = count_uses(z)
     return any(uses[id(p)] for p in params.values())
 
 

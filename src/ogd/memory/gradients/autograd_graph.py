@@ -22,7 +22,7 @@ def nodes_of(f: Tensor) -> Iterator[Any]:
             queue += new
 
 
-def uses_of(f: Tensor) -> Counter[int]:
+def count_uses(f: Tensor) -> Counter[int]:
     """How many operations of the graph of f use each leaf, by id."""
     leaves = (getattr(after, "variable", None) for node in nodes_of(f) for after, _ in node.next_functions)
     return Counter(id(leaf) for leaf in leaves if leaf is not None)
@@ -35,7 +35,7 @@ def check_visible(f: Tensor, model: nn.Module, params: Mapping[str, Tensor]) -> 
     """
     if not any(isinstance(node, FunctionCtx) for node in nodes_of(f)):
         return
-    with _no_gradients(model):
+    with _without_gradients(model):
         f.sum().backward(retain_graph=True)
         real = [p.grad for p in params.values()]
     shown: Sequence[Tensor | None]
@@ -61,7 +61,7 @@ def _same(real: Tensor, shown: Tensor | None) -> bool:
 
 
 @contextmanager
-def _no_gradients(model: nn.Module) -> Iterator[None]:
+def _without_gradients(model: nn.Module) -> Iterator[None]:
     """Inside, gradients are None and their hooks silent; afterwards both are as before."""
     kept = [(p, p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
     try:

@@ -23,7 +23,7 @@ def pieces_of_uses(f: Tensor, found: Sequence[Use]) -> list[Piece]:
 
     passes = [deltas(f[:, j].sum()) for j in range(k)]
     sums = passes[0] if k == 1 else deltas(f.sum())
-    v = weights(B, f)
+    v = probe_weights(B, f)
     probes = deltas((v.unsqueeze(1) * f).sum())
     pieces: list[Piece] = []
     for use, probe, total, *ds in zip(found, probes, sums, *passes, strict=True):
@@ -34,7 +34,7 @@ def pieces_of_uses(f: Tensor, found: Sequence[Use]) -> list[Piece]:
     return pieces
 
 
-def weights(B: int, f: Tensor) -> Tensor:
+def probe_weights(B: int, f: Tensor) -> Tensor:
     """Powers of two, one for each example and different as far as f's exponents reach, (B,)."""
     powers = torch.randperm(B, generator=torch.Generator().manual_seed(B)) % (8 if f.dtype == torch.float16 else 64)
     return (2.0**powers).to(f)
@@ -43,12 +43,12 @@ def weights(B: int, f: Tensor) -> Tensor:
 def _pieces(use: Use, ds: Sequence[Tensor], total: Tensor, probe: Tensor, v: Tensor) -> list[Piece]:
     for axis in (0, 1):
         whole, weighted, *rest = [use.by_example(t, len(v), axis) for t in (total, probe, *ds)]
-        if whole is not None and weighted is not None and belongs(whole, weighted, v):
+        if whole is not None and weighted is not None and is_per_example(whole, weighted, v):
             return use.pieces(torch.stack([t for t in rest if t is not None]), axis)
     return []
 
 
-def belongs(d: Tensor, weighted: Tensor, v: Tensor) -> bool:
+def is_per_example(d: Tensor, weighted: Tensor, v: Tensor) -> bool:
     """Whether row i of d (B, ...) is the δ of example i alone: weighing example i by v_i has weighed it by v_i.
 
     A backward pass is linear, and powers of two round nothing: on a CPU each number must grow by exactly v_i. Elsewhere
@@ -56,8 +56,10 @@ def belongs(d: Tensor, weighted: Tensor, v: Tensor) -> bool:
 
     Examples:
         >>> d, v = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1.0, 2.0])
-        >>> belongs(d, torch.tensor([[1.0, 2.0], [6.0, 8.0]]), v), belongs(d, torch.tensor([[1.0, 4.0], [3.0, 8.0]]), v)
-        (True, False)
+        >>> is_per_example(d, torch.tensor([[1.0, 2.0], [6.0, 8.0]]), v)
+        True
+        >>> is_per_example(d, torch.tensor([[1.0, 4.0], [3.0, 8.0]]), v)
+        False
     """
     v = v.view(-1, *[1] * (d.ndim - 1)).to(d.dtype)
     limits = torch.finfo(d.dtype)

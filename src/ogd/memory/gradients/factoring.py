@@ -17,7 +17,7 @@ def outer_pieces(names: Sequence[str], A: Tensor, D: Tensor, out_first: bool) ->
     T, into, out = A.shape[2], A.shape[3], D.shape[3]
     bias = len(names) == 2
     dtype = torch.promote_types(A.dtype, D.dtype)  # a model may use autocast itself
-    A, D = by_rows(A).to(dtype), by_rows(D).to(dtype)  # (B·k, T, ·)
+    A, D = flatten_rows(A).to(dtype), flatten_rows(D).to(dtype)  # (B·k, T, ·)
     if T * (into + out) < into * out + bias * out:
         # copied: A may be the very tensor that the caller gave the model, and may change it later
         A, D = (F.flatten(0, 1).clone(memory_format=torch.contiguous_format) for F in (A, D))
@@ -27,7 +27,7 @@ def outer_pieces(names: Sequence[str], A: Tensor, D: Tensor, out_first: bool) ->
     return [Piece((name,), Dense(part)) for name, part in parts]
 
 
-def by_rows(t: Tensor) -> Tensor:
+def flatten_rows(t: Tensor) -> Tensor:
     """(k, B, ...) → (B·k, ...): example by example, output by output, as the rows of G are."""
     return t.transpose(0, 1).flatten(0, 1)
 
@@ -58,7 +58,7 @@ def convolution_pieces(
     dense = out * (into + bias)
     factored = T * (into + out) if groups == 1 else dense  # with groups it is no one sum of outer products
     if convolved < min(factored, dense):
-        X, D = (by_rows(t.expand(k, *t.shape[1:])).clone(memory_format=torch.contiguous_format) for t in (x, d))
+        X, D = (flatten_rows(t.expand(k, *t.shape[1:])).clone(memory_format=torch.contiguous_format) for t in (x, d))
         sizes = [(int(size[0]), int(size[1])) for size in (kernel, stride, padding, dilation)]
         return [Piece(tuple(names), Convolved(X, D, sizes[0], sizes[1], sizes[2], sizes[3], groups, bias))]
     A = patches(x.flatten(0, 1), kernel, stride=stride, padding=padding, dilation=dilation)
@@ -67,4 +67,4 @@ def convolution_pieces(
     if groups == 1:
         return outer_pieces(names, A, D, out_first=True)
     A, D = (t.unflatten(3, (groups, -1)).movedim(3, 2) for t in (A, D))  # (k, B, groups, T, ·)
-    return [Piece((names[0],), Dense(by_rows((D.mT @ A).flatten(2))))]
+    return [Piece((names[0],), Dense(flatten_rows((D.mT @ A).flatten(2))))]

@@ -16,12 +16,12 @@ from ogd.memory.blocks.pieces import Piece
 from ogd.memory.data.batches import Chunk
 from ogd.memory.data.dealing import dealt, picked
 from ogd.memory.data.sampling import Sample
-from ogd.memory.gradients.gather import check_dependent, completed, gather
+from ogd.memory.gradients.gather import check_dependent, fill_missing_rows, gather
 from ogd.memory.gradients.outputs import ChosenOutputs
 from ogd.memory.model.parameters import plain_names
-from ogd.memory.projection.sharding import all_pieces, check_alike, sharded_store
+from ogd.memory.projection.sharding import all_pieces, check_same_store, sharded_store
 from ogd.memory.projection.store import Shapes, Store
-from ogd.memory.ranks.collective import together
+from ogd.memory.ranks.collective import gather_results
 
 Params = Mapping[str, Tensor]
 
@@ -37,7 +37,7 @@ def store_with_task(
     """Return the store and the rows of another task, in the columns of `params`, which have their plain names."""
     pieces, rows = _plain_pieces(chosen, params, sample, len(store), chunk_size, dtype, sample.count)
     check_dependent(bool(pieces))
-    return store.grown(pieces, rows, _shapes(params), _rows_per_example(rows, sample.seen))
+    return store.with_task(pieces, rows, _shapes(params), _rows_per_example(rows, sample.seen))
 
 
 def store_with_shared_task(
@@ -61,21 +61,21 @@ def store_with_shared_task(
         pieces.extend(found)
         return n, _shapes(params), bool(found)
 
-    shares = together(differentiate, "remember its share")
+    shares = gather_results(differentiate, "remember its share")
     if any(shapes != _shapes(params) for _, shapes, _ in shares):
         raise ValueError("the ranks hold different models, or protect different parameters: one memory must fit all")
     check_dependent(any(found for *_, found in shares))
     rows = [n for n, *_ in shares]
-    pieces = completed(pieces, params, len(store), rows[rank])
+    pieces = fill_missing_rows(pieces, params, len(store), rows[rank])
     pieces = [replace(piece, start=piece.start + sum(rows[:rank])) for piece in pieces]
     rows_per_example = _rows_per_example(sum(rows), sum(map(len, given)))
     if not sharded:
         device = next(iter(params.values())).device
-        return store.grown(all_pieces(pieces, device), sum(rows), _shapes(params), rows_per_example)
+        return store.with_task(all_pieces(pieces, device), sum(rows), _shapes(params), rows_per_example)
     if not store.sharded:
-        check_alike(store)
-    store = sharded_store(store).grown(pieces, sum(rows), _shapes(params), rows_per_example)
-    held = together(lambda: store.shapes, "name its rows")
+        check_same_store(store)
+    store = sharded_store(store).with_task(pieces, sum(rows), _shapes(params), rows_per_example)
+    held = gather_results(lambda: store.shapes, "name its rows")
     store.shapes = {name: shape for known in held for name, shape in known.items()}  # also of rows kept elsewhere
     return store
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from ogd.long_work import say
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.dense import Dense
-from ogd.memory.blocks.pieces import Piece, appended
+from ogd.memory.blocks.pieces import Piece, append_pieces
 from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, length, moved, take
-from ogd.memory.gradients.autograd_graph import check_visible, uses_of
+from ogd.memory.gradients.autograd_graph import check_visible, count_uses
 from ogd.memory.gradients.deltas import pieces_of_uses
-from ogd.memory.gradients.layers import layer_uses, watched_calls
+from ogd.memory.gradients.layers import layer_uses, record_calls
 from ogd.memory.gradients.outputs import ChosenOutputs, check_labels
 from ogd.memory.gradients.per_example import per_example
 from ogd.memory.gradients.weight_uses import weight_uses
@@ -53,22 +53,22 @@ def gather(
             B = length((x, y))
             if not B:
                 continue
-            chunk_size = chunk_size or fitting(chosen, *take((x, y), slice(0, 1)))
+            chunk_size = chunk_size or fitting_chunk_size(chosen, *take((x, y), slice(0, 1)))
             for i in range(0, B, chunk_size):
                 began = time.thread_time()  # not the clock: a busy machine is no long work
                 found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
-                pieces += [replace(piece, block=_stored(piece, params, dtype), start=n) for piece in found]
+                pieces += [replace(piece, block=_stored_block(piece, params, dtype), start=n) for piece in found]
                 if n == start and expected is not None:
-                    _say(expected, min(chunk_size, B - i), time.thread_time() - began, pieces)
+                    _announce(expected, min(chunk_size, B - i), time.thread_time() - began, pieces)
                 n += rows
     if n == start:
         raise ValueError("data is empty: there is no example to remember")
     check_finite(pieces)
-    joined = appended((), _given_up(pieces))
-    return completed(joined, params, start, n - start) if joined else [], n - start
+    joined = append_pieces((), _drain(pieces))
+    return fill_missing_rows(joined, params, start, n - start) if joined else [], n - start
 
 
-def completed(pieces: Sequence[Piece], params: Params, start: int, rows: int) -> list[Piece]:
+def fill_missing_rows(pieces: Sequence[Piece], params: Params, start: int, rows: int) -> list[Piece]:
     """The pieces of a task, and zeros for rows that none of them holds.
 
     Such rows come from a chunk of which no example used a protected parameter, as where examples are routed.
@@ -89,7 +89,7 @@ def check_dependent(found: bool) -> None:
         raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
 
 
-def _given_up(pieces: list[Piece]) -> Iterator[Piece]:
+def _drain(pieces: list[Piece]) -> Iterator[Piece]:
     """The pieces in their order, taken out of the list, so that their memory is free once they are joined."""
     pieces.reverse()
     while pieces:
@@ -98,7 +98,7 @@ def _given_up(pieces: list[Piece]) -> Iterator[Piece]:
 
 def collect(chosen: ChosenOutputs, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:
     """The pieces of G for one chunk, and its number of rows: example by example, output by output."""
-    with watched_calls(chosen.model) as calls:
+    with record_calls(chosen.model) as calls:
         scores = chosen.scores(x)
     chosen.check(scores, y)
     f = chosen.choose(scores, y)  # (B, k)
@@ -106,7 +106,7 @@ def collect(chosen: ChosenOutputs, params: Params, x: Any, y: Any) -> tuple[list
     if f.ndim != 2 or f.shape[0] != B:
         raise ValueError(f"outputs must have shape ({B},) or ({B}, k) for {B} examples, not {tuple(f.shape)}")
     check_visible(f, chosen.model, params)
-    uses = uses_of(f)
+    uses = count_uses(f)
     names = {id(p): name for name, p in params.items()}
     found = list(layer_uses(calls, names, uses, B))
     others = {i: name for i, name in names.items() if all(name not in use.names for use in found)}
@@ -123,19 +123,19 @@ def collect(chosen: ChosenOutputs, params: Params, x: Any, y: Any) -> tuple[list
     return sorted(pieces, key=lambda piece: place[piece.names[0]]), f.numel()
 
 
-def _say(expected: int, done: int, seconds: float, pieces: Sequence[Piece]) -> None:
+def _announce(expected: int, done: int, seconds: float, pieces: Sequence[Piece]) -> None:
     """Say what remembering will take, judged by its first chunk; one under three seconds says nothing about time."""
     nbytes = sum(piece.block.nbytes for piece in pieces)
     times = expected / done
     say(f"remembering up to {expected:,} examples", times * seconds if seconds > 3 else 0, times * nbytes)
 
 
-def _stored(piece: Piece, params: Params, dtype: torch.dtype | None) -> Block:
+def _stored_block(piece: Piece, params: Params, dtype: torch.dtype | None) -> Block:
     """The block in `dtype`, or as its parameter is: a model that uses autocast computes in another type."""
     return piece.block.to(piece.block.device, dtype or params[piece.names[0]].dtype)
 
 
-def fitting(chosen: ChosenOutputs, x: Any, y: Any) -> int:
+def fitting_chunk_size(chosen: ChosenOutputs, x: Any, y: Any) -> int:
     """How many examples fit a chunk, from what autograd keeps for the backward passes of this one."""
     held: dict[int, int] = {}
 

@@ -86,7 +86,7 @@ Calls = dict[nn.Module, list[Call]]
 
 
 @contextmanager
-def watched_calls(model: nn.Module) -> Iterator[Calls]:
+def record_calls(model: nn.Module) -> Iterator[Calls]:
     """Record every call of a layer that has a rule, inside the block."""
     calls: Calls = {}
 
@@ -108,11 +108,11 @@ def watched_calls(model: nn.Module) -> Iterator[Calls]:
 def layer_uses(calls: Calls, names: Mapping[int, str], uses: Counter[int], B: int) -> Iterator[Use]:
     """The uses of layers that were called once, on B examples, and whose parameters nothing else used."""
     for layer, seen in calls.items():
-        if len(seen) == 1 and _alone(layer, seen[0], uses, names, B):
+        if len(seen) == 1 and _is_only_use(layer, seen[0], uses, names, B):
             yield _use(layer, seen[0], names)
 
 
-def _alone(layer: nn.Module, call: Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:
+def _is_only_use(layer: nn.Module, call: Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:
     """Whether the layer's gradient comes from this call only, with the examples on the first axis."""
     own = [p for p in layer._parameters.values() if p is not None]
     return (

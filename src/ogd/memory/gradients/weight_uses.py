@@ -25,7 +25,7 @@ from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.blocks.sparse import Sparse
 from ogd.memory.gradients.autograd_graph import nodes_of
-from ogd.memory.gradients.factoring import by_rows, convolution_pieces, outer_pieces
+from ogd.memory.gradients.factoring import convolution_pieces, flatten_rows, outer_pieces
 
 Pieces = Callable[[Tensor, int], list[Piece]]
 Leaf = tuple[str, Tensor]
@@ -67,7 +67,7 @@ def _first_axis(t: Tensor, B: int, axis: int) -> Tensor | None:
     return t.movedim(axis, 0) if t.ndim > axis and t.shape[axis] == B else None
 
 
-def _folded(t: Tensor, B: int, axis: int) -> Tensor | None:
+def _unfold_examples(t: Tensor, B: int, axis: int) -> Tensor | None:
     """(B·T, w) or (T·B, w) → (B, T, w)."""
     if len(t) % B:
         return None
@@ -89,11 +89,11 @@ def _product(node: Any, leaf: Find) -> Iterator[Use]:
     named = (weight[0], bias[0]) if bias is not None and bias[1].ndim == 1 else (weight[0],)
 
     def pieces(d: Tensor, axis: int) -> list[Piece]:
-        A = _folded(x.detach(), d.shape[1], axis)
+        A = _unfold_examples(x.detach(), d.shape[1], axis)
         assert A is not None
         return outer_pieces(named, A.expand(len(d), *A.shape), d, out_first=turned)
 
-    yield Use(named, GradientEdge(node, 0), pieces, _folded)
+    yield Use(named, GradientEdge(node, 0), pieces, _unfold_examples)
 
 
 def _table(node: Any, leaf: Find) -> Iterator[Use]:
@@ -105,9 +105,9 @@ def _table(node: Any, leaf: Find) -> Iterator[Use]:
     def pieces(d: Tensor, axis: int) -> list[Piece]:
         v = index.movedim(axis, 0).reshape(index.shape[axis], -1)  # (B, T)
         D = d.reshape(*d.shape[:2], -1, d.shape[-1]) * (v != node._saved_padding_idx).unsqueeze(-1)  # (k, B, T, w)
-        rows = by_rows(v.expand(len(d), *v.shape)).flatten()
+        rows = flatten_rows(v.expand(len(d), *v.shape)).flatten()
         T = v.shape[1]
-        block = Sparse(rows.to(torch.int32, copy=True), by_rows(D).flatten(0, 1).contiguous(), len(table), T)
+        block = Sparse(rows.to(torch.int32, copy=True), flatten_rows(D).flatten(0, 1).contiguous(), len(table), T)
         if T * (block.grain + 1) < table.numel():
             return [Piece((name,), block)]
         return [Piece((name,), Dense(block.rows(0, block.n).to(d.dtype)))]
@@ -154,7 +154,8 @@ def _broadcast(p: Leaf, node: Any, factor: Callable[[Tensor, int], Tensor], chan
         del sizes[axis]
         summed = [i + 2 for i, size in enumerate(sizes) if size == 1]
         G = factor(d, axis)
-        return [Piece((name,), Dense(by_rows(G.sum(summed) if summed else G).reshape(d.shape[0] * d.shape[1], -1)))]
+        G = flatten_rows(G.sum(summed) if summed else G).reshape(d.shape[0] * d.shape[1], -1)
+        return [Piece((name,), Dense(G))]
 
     return Use((name,), GradientEdge(node, 0), pieces, by_example)
 
@@ -193,10 +194,10 @@ def _sum(node: Any, leaf: Find) -> Iterator[Use]:
 def _scaling(node: Any, leaf: Find) -> Iterator[Use]:
     for i, met in enumerate(("_saved_other", "_saved_self")):
         if (p := leaf(node, i)) is not None:
-            yield _broadcast(p, node, lambda d, axis, met=met: _met(getattr(node, met), d, axis))  # type: ignore[misc]
+            yield _broadcast(p, node, lambda d, axis, met=met: _times(getattr(node, met), d, axis))  # type: ignore[misc]
 
 
-def _met(x: Tensor, d: Tensor, axis: int) -> Tensor:
+def _times(x: Tensor, d: Tensor, axis: int) -> Tensor:
     """δ times x, which may itself lack leading axes of δ."""
     x = x.detach()
     return d * x[(None,) * (d.ndim - 1 - x.ndim)].movedim(axis, 0)

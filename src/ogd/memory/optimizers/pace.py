@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.ranks.collective import several
+from ogd.memory.ranks.collective import has_several_ranks
 
 SHARE = 0.02  # of the time of a step; the hooks themselves take a few percent of a short one
 FIRST = 8  # steps before the first projection, enough to measure them
@@ -67,7 +67,7 @@ def steps_between(steps: Sequence[float] | deque[float], projections: Sequence[f
 
 def agreed(k: int, device: torch.device) -> int:
     """The first rank's k."""
-    if not several():
+    if not has_several_ranks():
         return k
     shared = torch.tensor(k, device=device)
     torch.distributed.broadcast(shared, 0)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ogd.memory.blocks.block import working
+from ogd.memory.blocks.block import working_dtype
 from ogd.memory.model.eval_mode import uncast
 from ogd.memory.optimizers.pace import MEASURED, Pace, clock
 from ogd.memory.optimizers.protection import ProtectingMemory, Protection, versions
@@ -279,13 +279,13 @@ class Projection(Protection):
     def _anchored(self) -> bool:
         """Whether the anchors are where the parameters are, and as precise: a model can be moved or converted."""
         pairs = zip(self._anchor, self._params, strict=True)
-        return all(a.dtype == working(p.dtype) and a.device == p.device for a, p in pairs)
+        return all(a.dtype == working_dtype(p.dtype) and a.device == p.device for a, p in pairs)
 
     def _rebuild(self, params: Sequence[Tensor]) -> None:
         with _uncast(params):
             made = self._memory._projector_for(params)
         self.projector, self._params = made if made is not None else (None, [])
-        self._anchor = [torch.empty_like(p, dtype=working(p.dtype)) for p in self._params]
+        self._anchor = [torch.empty_like(p, dtype=working_dtype(p.dtype)) for p in self._params]
         self._versions = versions(self._params)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ogd.memory.optimizers.protection import ProtectingMemory, Protection, may_nest
-from ogd.memory.ranks.collective import summed
+from ogd.memory.ranks.collective import sum_over_ranks
 
 Params = Sequence[Tensor]
 
@@ -129,7 +129,7 @@ class Rehearsal(Protection):
             found = torch.autograd.grad(loss, params, allow_unused=True)
         loss = loss.detach()
         if self._memory._shared:
-            *found, loss = summed(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
+            *found, loss = sum_over_ranks(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
         self.loss = float(loss) / n
         if not math.isfinite(self.loss):
             raise RuntimeError(

@@ -5,17 +5,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks.block import Block, working
+from ogd.memory.blocks.block import Block, working_dtype
 from ogd.memory.blocks.pieces import Piece
-from ogd.memory.ranks.collective import streamed, summed
+from ogd.memory.ranks.collective import stream_items, sum_over_ranks
 
 PART = 2**26  # bytes of a block of half-precision numbers that are turned into others at a time
 HALF = (torch.bfloat16, torch.float16)
 
 
-def working_of(tensors: Iterable[Tensor]) -> torch.dtype:
+def common_working_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
     """The precision of what several parameters have in common."""
-    dtypes = {working(p.dtype) for p in tensors}
+    dtypes = {working_dtype(p.dtype) for p in tensors}
     return torch.float32 if torch.float32 in dtypes else torch.float64
 
 
@@ -25,19 +25,19 @@ class Columns:
     def __init__(self, pieces: Iterable[Piece], params: Mapping[str, Tensor], n: int, sharded: bool = False):
         self.params, self.n, self.sharded = params, n, sharded
         self.pieces = list(pieces)
-        self.dtype = working_of(params.values())
+        self.dtype = common_working_dtype(params.values())
         self.device = next(iter(params.values())).device
         self.lead = self.pieces[0].block.lead if self.pieces else torch.Size()
         at = {name: i for i, name in enumerate(params)}
         self.terms = []
         for piece in self.pieces:
-            block = _ready(piece.block, params[piece.names[0]])
+            block = _prepare(piece.block, params[piece.names[0]])
             self.terms.append((block, slice(piece.start, piece.stop), [at[name] for name in piece.names]))
 
     @property
     def nbytes(self) -> int:
         """Bytes beyond the stored gradients: a copy of D, laid out for speed."""
-        return sum(block.laid_out_nbytes for block, *_ in self.terms if block.dtype not in HALF)
+        return sum(block.layout_nbytes for block, *_ in self.terms if block.dtype not in HALF)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         """G u, (..., n)."""
@@ -45,43 +45,44 @@ class Columns:
         for block, rows, which in self.terms:
             for part, place in _parts(block, rows, update[which[0]]):
                 s[..., place] += part.overlap([update[i] for i in which]).to(s)
-        return summed(s)[0] if self.sharded else s
+        return sum_over_ranks(s)[0] if self.sharded else s
 
     def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
         """Do `params += Gᵀ c` in place."""
         sums = [torch.zeros_like(p) for p in params] if self.sharded else params
         for block, rows, which in self.terms:
             first = sums[which[0]]
+            coefficients = c.to(first.device, working_dtype(first.dtype))
             for part, place in _parts(block, rows, first):
-                part.add_combination([sums[i] for i in which], c[..., place].to(first.device, working(first.dtype)))
+                part.add_combination([sums[i] for i in which], coefficients[..., place])
         if self.sharded:
-            for p, correction in zip(params, summed(*sums), strict=True):
+            for p, correction in zip(params, sum_over_ranks(*sums), strict=True):
                 p.add_(correction)
 
     def gram(self, rows: slice) -> Tensor:
         """K of all n rows of G with some of them, (n, m), float64."""
         C = torch.zeros(self.n, rows.stop - rows.start, dtype=torch.float64, device=self.device)
         asked = [part for part in (p.between(rows.start, rows.stop) for p in self.pieces) if part.block.n]
-        for part in streamed(asked, self.device) if self.sharded else asked:
+        for part in stream_items(asked, self.device) if self.sharded else asked:
             for mine in self.pieces:
                 overlap = mine.gram(part)
                 if overlap is not None:
                     C[mine.start : mine.stop, part.start - rows.start : part.stop - rows.start] += overlap.to(C.device)
-        return summed(C)[0] if self.sharded else C
+        return sum_over_ranks(C)[0] if self.sharded else C
 
     def squares(self) -> Tensor:
         """|g_i|² for each row of G, (n,), float64."""
         total = torch.zeros(self.n, dtype=torch.float64, device=self.device)
         for piece in self.pieces:
             total[piece.start : piece.stop] += piece.block.squares().to(total.device)
-        return summed(total)[0] if self.sharded else total
+        return sum_over_ranks(total)[0] if self.sharded else total
 
 
-def _ready(block: Block, param: Tensor) -> Block:
+def _prepare(block: Block, param: Tensor) -> Block:
     """The block where its parameter is, in working precision; one of half precision stays as small as it is."""
     if block.dtype in HALF:
         return block.to(param.device, block.dtype)
-    return block.to(param.device, working(param.dtype)).laid_out()
+    return block.to(param.device, working_dtype(param.dtype)).optimize_layout()
 
 
 def _parts(block: Block, rows: slice, param: Tensor) -> Iterator[tuple[Block, slice]]:
@@ -92,4 +93,4 @@ def _parts(block: Block, rows: slice, param: Tensor) -> Iterator[tuple[Block, sl
     step = max(PART * block.n // max(block.nbytes, 1), 1)
     for a in range(0, block.n, step):
         b = min(a + step, block.n)
-        yield block[a:b].to(param.device, working(param.dtype)), slice(rows.start + a, rows.start + b)
+        yield block[a:b].to(param.device, working_dtype(param.dtype)), slice(rows.start + a, rows.start + b)

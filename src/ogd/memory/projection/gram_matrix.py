@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ogd.memory.blocks.pieces import Piece
-from ogd.memory.ranks.collective import streamed, summed
+from ogd.memory.ranks.collective import stream_items, sum_over_ranks
 
 
-def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
+def extend_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
     """K for all n rows of G from the K of the first ones: only the new rows are computed, and half of their square."""
     old = K.shape[-1]
     rows = K.new_zeros(*K.shape[:-2], n - old, n)  # (..., new, n)
@@ -23,28 +23,28 @@ def extended_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
                 rows[..., mine, other.start : other.stop] += overlap.to(K.device)
                 if other.start >= old and other is not piece:
                     rows[..., other.start - old : other.stop - old, piece.start : piece.stop] += overlap.mT.to(K.device)
-    return extend(K, rows[..., :old], rows[..., old:])
+    return assemble_gram(K, rows[..., :old], rows[..., old:])
 
 
 def sharded_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
     """The same where each rank has some rows: it compares the new rows of all ranks with its own. Collective."""
     old = K.shape[-1]
     rows = K.new_zeros(n - old, n)
-    for new in streamed([piece.since(old) for piece in pieces if piece.stop > old], K.device):
+    for new in stream_items([piece.since(old) for piece in pieces if piece.stop > old], K.device):
         for other in pieces:
             overlap = new.gram(other)
             if overlap is not None:
                 rows[new.start - old : new.stop - old, other.start : other.stop] += overlap.to(K.device)
-    (rows,) = summed(rows)
-    return extend(K, rows[:, :old], rows[:, old:])
+    (rows,) = sum_over_ranks(rows)
+    return assemble_gram(K, rows[:, :old], rows[:, old:])
 
 
-def extend(K: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
+def assemble_gram(K: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
     """K of old and new rows from the old K (..., n, n), G_new G_oldᵀ (..., m, n), G_new G_newᵀ (..., m, m).
 
     Examples:
         >>> G = torch.randn(5, 8, dtype=torch.float64)
-        >>> torch.allclose(extend(G[:3] @ G[:3].mT, G[3:] @ G[:3].mT, G[3:] @ G[3:].mT), G @ G.mT)
+        >>> torch.allclose(assemble_gram(G[:3] @ G[:3].mT, G[3:] @ G[:3].mT, G[3:] @ G[3:].mT), G @ G.mT)
         True
     """
     if not K.shape[-1]:

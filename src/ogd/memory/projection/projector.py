@@ -10,7 +10,7 @@ from torch import Tensor
 from ogd.long_work import announce
 from ogd.memory.blocks.block import Block
 from ogd.memory.projection.columns import Columns
-from ogd.memory.projection.pseudo_inverse import NOTHING, cutoff, scales, whitener
+from ogd.memory.projection.pseudo_inverse import NEGLIGIBLE, cutoff, scales, whitener
 from ogd.memory.projection.solve import Iterative, Whitened
 from ogd.memory.projection.store import Store
 
@@ -62,7 +62,7 @@ class Projector:
         if self.dropped:
             warnings.warn(
                 f"{self.dropped:,} of {self.n:,} stored gradients protect nothing: they are zero, or more than "
-                f"{1 / NOTHING:.0e} times smaller than the largest. Do those outputs depend on the protected "
+                f"{1 / NEGLIGIBLE:.0e} times smaller than the largest. Do those outputs depend on the protected "
                 "parameters, and are they logits, not probabilities that have reached 0 or 1?",
                 stacklevel=6,
             )
@@ -70,17 +70,20 @@ class Projector:
 
     def check_room(self) -> None:
         """Warn once when hardly anything is left of an update; where the answer is on another device, do not wait."""
-        if self._warned or self.last is None or self.last[0].device.type != "cpu" or not kept(self.last) <= EXHAUSTED:
+        if self._warned or self.last is None or self.last[0].device.type != "cpu":
+            return
+        share = remaining_share(self.last)
+        if not share <= EXHAUSTED:  # also where it is NaN
             return
         self._warned = True
         warnings.warn(
-            f"{kept(self.last):.2%} of an update is left after its projection: {self.n:,} directions leave hardly "
+            f"{share:.2%} of an update is left after its projection: {self.n:,} directions leave hardly "
             "any room to learn; remember fewer examples per task (per_task=) or use a larger model",
             stacklevel=4,
         )
 
 
-def kept(last: tuple[Tensor, Tensor]) -> float:
+def remaining_share(last: tuple[Tensor, Tensor]) -> float:
     """The share |P u| / |u| of an update; NaN where the update is not finite, or too large to tell."""
     removed, whole = (float(t) for t in last)
     if not (math.isfinite(removed) and math.isfinite(whole)):
@@ -97,7 +100,7 @@ def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None
     G = Columns(store.only(params), params, len(store), store.sharded)
     whole = not G.lead and len(params) == len(store.shapes)
     if G.n > DIRECT and not G.lead:
-        return _counted(Projector(G, solve := Iterative(G)), solve.scale, whole)
+        return _count_dropped(Projector(G, solve := Iterative(G)), solve.scale, whole)
     W = store.triangular_whitener(params)
     if W is not None:
         return Projector(G, Whitened(W.to(G.dtype)))
@@ -105,10 +108,10 @@ def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None
         announce(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
     K = store.gram(params)
     W = whitener(K, cutoff(G.n, G.dtype))
-    return _counted(Projector(G, Whitened(W.to(G.dtype))), scales(K), whole)
+    return _count_dropped(Projector(G, Whitened(W.to(G.dtype))), scales(K), whole)
 
 
-def _counted(projector: Projector, scale: Tensor, whole: bool) -> Projector:
+def _count_dropped(projector: Projector, scale: Tensor, whole: bool) -> Projector:
     """The same, counting the rows that are zero in all parameters: in some parameters a row may well be zero."""
     projector.dropped = int((scale == 0).sum()) if whole else 0
     return projector

@@ -10,7 +10,7 @@ Leading axes `...` are for stacks of runs, each with its own K.
 import torch
 from torch import Tensor
 
-NOTHING = 1e-12  # a gradient this much smaller than the largest counts as zero
+NEGLIGIBLE = 1e-12  # a gradient this much smaller than the largest counts as zero
 POWER_STEPS = 6
 SAFE = 1e-8  # a relative eigenvalue of K far above every cut-off: nothing would be cut off
 
@@ -84,10 +84,10 @@ def triangular_whitener(K: Tensor, known: Tensor | None = None) -> Tensor | None
     if known is not None:
         below = -torch.linalg.solve_triangular(C, B @ known, upper=False)
         W = torch.cat([torch.cat([known, K.new_zeros(m, len(C))], 1), torch.cat([below, W], 1)])
-    return W if _smallest(W / scale) > SAFE * most else None
+    return W if _smallest_eigenvalue(W / scale) > SAFE * most else None
 
 
-def _smallest(X: Tensor) -> float:
+def _smallest_eigenvalue(X: Tensor) -> float:
     """The smallest eigenvalue of (Xᵀ X)⁻¹, from above, by the power method."""
     v = torch.randn(len(X), dtype=X.dtype, generator=torch.Generator().manual_seed(0)).to(X.device)
     for _ in range(POWER_STEPS):
@@ -116,7 +116,7 @@ def scales(K: Tensor) -> Tensor:
 def inverse_lengths(squares: Tensor) -> Tensor:
     """1 / |g_i| from |g_i|² of each row, (..., n), and 0 for those that count as zero."""
     norms = squares.sqrt()
-    floor = NOTHING * norms.amax(-1, keepdim=True) if norms.shape[-1] else norms
+    floor = NEGLIGIBLE * norms.amax(-1, keepdim=True) if norms.shape[-1] else norms
     return torch.where(norms > floor, 1 / norms, 0)
 
 

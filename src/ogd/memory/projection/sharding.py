@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
-from ogd.memory.blocks.pieces import Piece, appended
+from ogd.memory.blocks.pieces import Piece, append_pieces
 from ogd.memory.projection.store import Store
 from ogd.memory.ranks.agreement import check_same
-from ogd.memory.ranks.collective import owned, streamed
+from ogd.memory.ranks.collective import clone_tensors, stream_items
 
 
 def sharded_store(store: Store) -> Store:
@@ -21,9 +21,8 @@ def sharded_store(store: Store) -> Store:
         return store
     n, r, N = len(store), dist.get_rank(), dist.get_world_size()
     parts = [piece.between(n * r // N, n * (r + 1) // N) for piece in store.pieces]
-    shard = Store(
-        [owned(piece) for piece in parts if piece.block.n], store.tasks, store.shapes, store.rows_per_example, True
-    )
+    own = [clone_tensors(piece) for piece in parts if piece.block.n]
+    shard = Store(own, store.tasks, store.shapes, store.rows_per_example, True)
     shard.grams = dict(store.grams)
     return shard
 
@@ -38,9 +37,9 @@ def whole_store(store: Store) -> Store:
 
 def all_pieces(pieces: Iterable[Piece], device: torch.device) -> list[Piece]:
     """The pieces of all ranks, in the order of their rows. Collective."""
-    return appended((), sorted(streamed(pieces, device), key=lambda piece: piece.start))
+    return append_pieces((), sorted(stream_items(pieces, device), key=lambda piece: piece.start))
 
 
-def check_alike(store: Store) -> None:
+def check_same_store(store: Store) -> None:
     """Raise on every rank unless all of them hold the same store. Collective."""
     check_same(lambda: (store.fingerprint, f"{len(store):,} directions in {store.nbytes:,} bytes"))

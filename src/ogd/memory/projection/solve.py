@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from ogd.long_work import announce
-from ogd.memory.blocks.block import working
+from ogd.memory.blocks.block import working_dtype
 from ogd.memory.projection.columns import Columns
 from ogd.memory.projection.pseudo_inverse import coefficients, inverse_lengths
 
 TOLERANCE = 1e-3  # of the change of the remembered outputs, to first order, that may remain
-MOST = 500  # iterations
+MAX_ITERATIONS = 500  # iterations
 JITTER = 1e-9
 SAMPLE = 2_000  # rows that the preconditioner knows
 
@@ -58,7 +58,7 @@ class Iterative:
         self.scale = scale.to(G.dtype)
 
     def __call__(self, s: Tensor) -> Tensor:
-        zeros = [torch.zeros_like(p, dtype=working(p.dtype)) for p in self.G.params.values()]
+        zeros = [torch.zeros_like(p, dtype=working_dtype(p.dtype)) for p in self.G.params.values()]
 
         def product(v: Tensor) -> Tensor:
             torch._foreach_zero_(zeros)
@@ -74,7 +74,7 @@ class Iterative:
 
 
 def conjugate_gradients(
-    product: Product, s: Tensor, precondition: Product, tolerance: float = TOLERANCE, most: int = MOST
+    product: Product, s: Tensor, precondition: Product, tolerance: float = TOLERANCE, most: int = MAX_ITERATIONS
 ) -> tuple[Tensor, int]:
     """c with |s − K c| ≤ tolerance |s|, and the iterations it took.
 

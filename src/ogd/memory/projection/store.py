@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ogd.long_work import announce
 from ogd.memory.blocks.block import Block
-from ogd.memory.blocks.pieces import Piece, appended
-from ogd.memory.projection.gram_matrix import extended_gram, sharded_gram
+from ogd.memory.blocks.pieces import Piece, append_pieces
+from ogd.memory.projection.gram_matrix import extend_gram, sharded_gram
 from ogd.memory.projection.pseudo_inverse import cutoff, rank, triangular_whitener
-from ogd.memory.ranks.agreement import bytes_of, hashed
-from ogd.memory.ranks.collective import together
+from ogd.memory.ranks.agreement import bytes_of, digest
+from ogd.memory.ranks.collective import gather_results
 
 Shapes = Mapping[str, torch.Size]
 
@@ -59,7 +59,7 @@ class Store:
     @property
     def total_nbytes(self) -> int:
         """Bytes of the rows of all ranks. Collective if sharded."""
-        return sum(together(lambda: self.nbytes, "count its bytes")) if self.sharded else self.nbytes
+        return sum(gather_results(lambda: self.nbytes, "count its bytes")) if self.sharded else self.nbytes
 
     @property
     def derived_nbytes(self) -> int:
@@ -78,8 +78,8 @@ class Store:
         parts = [repr((self.tasks, self.rows_per_example, shapes, self.sharded)).encode()]
         for piece in () if self.sharded else self.pieces:
             parts.append(repr((piece.names, piece.start)).encode())
-            parts += [hashed(bytes_of(t)) for _, t in sorted(piece.block.tensors().items())]
-        return hashed(b"".join(parts))
+            parts += [digest(bytes_of(t)) for _, t in sorted(piece.block.tensors().items())]
+        return digest(b"".join(parts))
 
     @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
@@ -103,10 +103,10 @@ class Store:
         self.whiteners[key] = W
         return W
 
-    def grown(self, new: Iterable[Piece], rows: int, shapes: Shapes, rows_per_example: int = 1) -> "Store":
+    def with_task(self, new: Iterable[Piece], rows: int, shapes: Shapes, rows_per_example: int = 1) -> "Store":
         """Return this store and another task; K of the old rows is kept."""
         self.check_shapes(shapes)
-        pieces = appended(self.pieces, new)
+        pieces = append_pieces(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
         store = Store(
             pieces, (*self.tasks, rows), self.shapes | stored, (*self.rows_per_example, rows_per_example), self.sharded
@@ -125,7 +125,7 @@ class Store:
         if not in_bytes:
             return list(self.rows_per_example)
         mine = self._bytes_of_tasks()
-        held = together(lambda: mine, "count its bytes") if self.sharded else [mine]
+        held = gather_results(lambda: mine, "count its bytes") if self.sharded else [mine]
         return [-int(-sum(nbytes) // n) for *nbytes, n in zip(*held, self.examples_of_tasks, strict=True)]
 
     def _bytes_of_tasks(self) -> list[float]:
@@ -152,10 +152,10 @@ class Store:
         """
         starts = [sum(self.tasks[:t]) for t in range(len(self.tasks))]
         rows = torch.tensor([start + row for start, kept in zip(starts, tasks, strict=True) for row in kept]).long()
-        pieces = appended((), [piece for old in self.pieces for piece in _rows_of_piece(old, rows)])
+        pieces = append_pieces((), [piece for old in self.pieces for piece in _rows_of_piece(old, rows)])
         names = {name for piece in pieces for name in piece.names}
         if self.sharded:
-            names = set().union(*together(lambda: names, "name its rows"))
+            names = set().union(*gather_results(lambda: names, "name its rows"))
         smaller = Store(
             pieces,
             [len(kept) for kept in tasks if len(kept)],
@@ -181,17 +181,17 @@ class Store:
         if not len(self):  # not kept: the leading axes come with the first task
             return nothing
         if key not in self.grams:
-            self.grams[key] = self._begun(key, nothing)
+            self.grams[key] = self._initial_gram(key, nothing)
         K = self.grams[key]
         if K.shape[-1] < len(self):
             new = len(self) - K.shape[-1]
             work = sum(piece.block.gram_cost(new, len(self)) for piece in pieces)
             announce(f"K of {len(self):,} directions", work / 1e9, 8 * len(self) ** 2)
-            extended = sharded_gram if self.sharded else extended_gram
+            extended = sharded_gram if self.sharded else extend_gram
             K = self.grams[key] = extended(K, pieces, len(self))
         return K
 
-    def _begun(self, key: frozenset[str], nothing: Tensor) -> Tensor:
+    def _initial_gram(self, key: frozenset[str], nothing: Tensor) -> Tensor:
         """A K to extend: one of fewer columns serves as well if the others were zero in its rows."""
         for known, K in self.grams.items():
             if self.sharded:  # what the others' rows hold is not known here
@@ -230,4 +230,4 @@ def _rows_of_piece(piece: Piece, rows: Tensor) -> list[Piece]:
 def _rows_of_block(block: Block, rows: Sequence[int]) -> Block:
     """Copy rows of a block, so that the others take no memory."""
     cuts = [0, *(i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1), len(rows)]
-    return block[0:0].joined(*(block[rows[i] : rows[j - 1] + 1] for i, j in itertools.pairwise(cuts)))
+    return block[0:0].concatenate(*(block[rows[i] : rows[j - 1] + 1] for i, j in itertools.pairwise(cuts)))

@@ -6,12 +6,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ogd.memory.ranks.collective import together
+from ogd.memory.ranks.collective import gather_results
 
 
 def check_same(read: Callable[[], tuple[bytes, str]]) -> None:
     """Raise on every rank unless all of them read the same fingerprint, given with its memory in words. Collective."""
-    said = together(read, "read its memory")
+    said = gather_results(read, "read its memory")
     if len({found for found, _ in said}) > 1:
         held = "; ".join(f"rank {r} holds {words}" for r, (_, words) in enumerate(said))
         raise RuntimeError(
@@ -25,5 +25,5 @@ def bytes_of(t: Tensor) -> bytes:
     return t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def hashed(content: bytes) -> bytes:
+def digest(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
