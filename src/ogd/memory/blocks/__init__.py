@@ -1,1 +1,1 @@
-"""One layer's share of G in its stored forms: an abstract `Block`, and one file for each kind."""
+"""The abstract `Block`, which stores the gradients of one layer, and one file for each kind of block."""

@@ -1,10 +1,10 @@
-"""One layer's share of G, the matrix whose rows are the stored gradients.
+"""One layer's columns of G, the matrix whose rows are the stored gradients.
 
-A block answers three questions about its columns of G (n rows), without forming them:
+A block computes three products with its columns of G (n rows) without forming them:
 
-    gram(other)      G G'ᵀ     how stored gradients overlap with one another   (..., n, m), float64
-    overlap(update)  G u       how much an update moves each stored output     (..., n)
-    combine(c)       Gᵀ c      the update that a combination of rows makes     one tensor per parameter
+    gram(other)      G G'ᵀ     the overlaps of stored gradients                (..., n, m), float64
+    overlap(update)  G u       the change of each stored output by an update   (..., n)
+    combine(c)       Gᵀ c      the combination of rows with coefficients c     one tensor per parameter
 
 `update` holds one tensor for each parameter of the block: weight and perhaps bias for a layer, or any one
 parameter for `Dense`. The leading axes `...` are for stacks of runs; a single model has none.
@@ -21,11 +21,11 @@ from torch import Tensor
 from ogd.memory.blocks.gram import gram_by_parts, squares_by_columns
 from ogd.tensor_files import is_finite
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # of stored numbers
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)  # in which gradients are stored
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the precision in which updates of a parameter are projected and rows are formed: half types in float32."""
+    """Return the precision for updates and rows of a parameter, which is float32 for half-precision types."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -33,17 +33,17 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 class Block(ABC):
     """Rows of G in the columns of a layer's parameters.
 
-    A kind of block is a frozen dataclass of tensors and options, in a file of its own. It names the axis of each
-    tensor that holds the rows, and computes `overlap`, `combine` and `columns`; the rest follows from these, and a
-    kind overrides what it can do faster.
+    Each kind of block is a frozen dataclass of tensors and options in its own file. It names the axis of each tensor
+    along which the rows lie, and implements `overlap`, `combine` and `columns`. The other methods use these three;
+    a kind overrides those that it can compute faster.
     """
 
-    kind: ClassVar[str]  # its name in files
-    row_axes: ClassVar[Mapping[str, int]]  # the axis of each tensor along which rows follow one another
+    kind: ClassVar[str]  # the name of the kind in saved files
+    row_axes: ClassVar[Mapping[str, int]]  # the axis of each tensor along which the rows lie
 
     @property
     def entries(self) -> int:
-        """How many entries along its row axis a tensor has for each row of G."""
+        """The number of entries along the row axis for each row of G."""
         return 1
 
     @property
@@ -56,7 +56,7 @@ class Block(ABC):
     @property
     @abstractmethod
     def lead(self) -> torch.Size:
-        """The axes of the stack that come before the rows."""
+        """The leading axes, which index the runs of a stack."""
 
     @property
     @abstractmethod
@@ -65,74 +65,74 @@ class Block(ABC):
 
     @property
     def grain(self) -> int:
-        """`columns` begin and end at multiples of this."""
+        """The number of which the bounds of `columns` must be multiples."""
         return 1
 
     @property
     def products(self) -> int:
-        """The outer products, or the like, of which a row is the sum: what it costs to form a number of G."""
+        """The number of products that are added up to form one entry of G."""
         return 1
 
     @abstractmethod
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
-        """G u, (..., n)."""
+        """Return G u, (..., n)."""
 
     @abstractmethod
     def combine(self, c: Tensor) -> tuple[Tensor, ...]:
-        """Gᵀ c, a tensor for each parameter."""
+        """Return Gᵀ c, one tensor per parameter."""
 
     @abstractmethod
     def columns(self, start: int, stop: int) -> Tensor:
-        """Columns start:stop of the weight's G, (..., n, stop − start), float64."""
+        """Return columns start:stop of the weight's G, (..., n, stop − start), float64."""
 
     def split(self) -> tuple["Block", ...]:
-        """The same gradients as one block per parameter."""
+        """Return the same gradients as one block per parameter."""
         return (self,)
 
     def gram(self, other: "Block") -> Tensor:
-        """G G'ᵀ, (..., n, m), float64."""
+        """Return G G'ᵀ, (..., n, m), float64."""
         return gram_by_parts(self, other)
 
     def gram_cost(self, n: int, m: int) -> float:
-        """Estimate the multiplications of a gram of n rows with m rows like these."""
+        """Estimate the number of multiplications for the Gram matrix of n rows with m rows of this kind."""
         return self.columns_cost(n, m) / 8
 
     def columns_cost(self, n: int, m: int) -> float:
-        """Estimate the multiplications of a gram by columns."""
+        """Estimate the number of multiplications if the Gram matrix is computed by columns."""
         return self.width * (n * m / 2 + (n + m) * self.products)
 
     def squares(self) -> Tensor:
-        """|g_i|² of every row, (..., n), float64."""
+        """Return |g_i|² of every row, (..., n), float64."""
         return torch.stack([squares_by_columns(part) for part in self.split()]).sum(0)
 
     def rows(self, start: int, stop: int) -> Tensor:
-        """Rows start:stop of G themselves, (..., stop − start, p), float64."""
+        """Return rows start:stop of G, (..., stop − start, p), float64."""
         return torch.cat([part.columns(0, part.width) for part in self[start:stop].split()], -1)
 
     def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
-        """Do `params += combine(c)` in place, whatever the shape in which the combination lies."""
+        """Do `params += combine(c)` in place, in the shape of each parameter."""
         for p, u in zip(params, self.combine(c), strict=True):
             p.add_(u.reshape(p.shape))
 
     def optimize_layout(self) -> Self:
-        """Copy what `overlap` and `combine` read into the layout that is fastest for them."""
+        """Return a copy in the memory layout that is fastest for `overlap` and `combine`."""
         return self
 
     @property
     def layout_nbytes(self) -> int:
-        """Bytes of the copy that `laid_out` makes."""
+        """The bytes of the copy that `optimize_layout` makes."""
         return 0
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: getattr(self, name) for name in self.row_axes}
 
     def options(self) -> dict[str, Any]:
-        """All that is not a tensor."""
+        """Return the fields that are not tensors."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.row_axes}
 
     @property
     def form(self) -> Hashable:
-        """What blocks must have in common to stand side by side in a stack."""
+        """The kind, options and shapes, which blocks of one stack must have in common."""
         return type(self), *self.options().values(), *(t.shape for t in self.tensors().values())
 
     @property
@@ -149,19 +149,19 @@ class Block(ABC):
         return next(t.dtype for t in self.tensors().values() if t.is_floating_point())
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Self:
-        """Move the tensors, and convert those of floating point."""
+        """Move the tensors, and convert the floating-point ones."""
         moved = {name: t.to(device, dtype if t.is_floating_point() else t.dtype) for name, t in self.tensors().items()}
         return replace(self, **moved)
 
     def fits(self, other: "Block") -> bool:
-        """Whether the other's rows can follow these in one block."""
+        """Return whether the rows of the other block can be concatenated to these."""
         if type(self) is not type(other) or self.options() != other.options():
             return False
         pairs = zip(self.row_axes.values(), self.tensors().values(), other.tensors().values(), strict=True)
         return all(_alike(one, two, axis) for axis, one, two in pairs)
 
     def concatenate(self, *others: "Block") -> Self:
-        """Join these rows and those of others that fit in one block."""
+        """Return one block with these rows and those of other blocks that fit."""
         every = [self.tensors(), *(block.tensors() for block in others)]
         return replace(
             self, **{name: torch.cat([t[name] for t in every], axis) for name, axis in self.row_axes.items()}
@@ -175,30 +175,30 @@ class Block(ABC):
     def pad(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> "Block | None":
         """Pad with zeros for parameters whose outputs have grown from the old sizes to the new ones.
 
-        Return None where this form cannot hold the parameters of the new sizes.
+        Return None if this kind of block cannot hold gradients of the new sizes.
         """
         return None
 
     def stackable(self) -> tuple["Block", ...]:
-        """Return a form that may have leading axes: one block of all parameters, or one for each."""
+        """Return a form that can have leading axes, as one block or as one block per parameter."""
         return (self,)
 
     def to_state(self) -> dict[str, Any]:
-        """Return all but the tensors as JSON values."""
+        """Return the kind and the options as JSON values."""
         return {"kind": self.kind, **self.options()}
 
     @classmethod
     @abstractmethod
     def from_state(cls, state: Mapping[str, Any], tensors: Mapping[str, Tensor], sizes: Sequence[torch.Size]) -> Self:
-        """Make a block of parameters of these sizes from what a file holds; raise a ValueError unless it all fits."""
+        """Make a block for parameters of these sizes from a saved state; raise a ValueError if it does not fit."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Say in words how a row is stored, for `explain`."""
+        """Describe in words how a row is stored, for `explain`."""
 
 
 def _alike(one: Tensor, two: Tensor, axis: int) -> bool:
-    """Whether two tensors differ at most in their size along an axis."""
+    """Return whether two tensors differ at most in their size along an axis."""
     if (one.ndim, one.dtype, one.device) != (two.ndim, two.dtype, two.device):
         return False
     axis %= one.ndim
@@ -206,7 +206,7 @@ def _alike(one: Tensor, two: Tensor, axis: int) -> bool:
 
 
 def check_numbers(tensor: Tensor, shape: Sequence[int], name: str) -> None:
-    """Raise a ValueError unless a tensor read from a file holds finite numbers and has the shape that it must have."""
+    """Raise a ValueError unless a tensor from a saved state has the given shape and finite numbers."""
     if tensor.shape != tuple(shape):
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}, not {tuple(shape)}")
     if tensor.dtype not in DTYPES or not is_finite(tensor):

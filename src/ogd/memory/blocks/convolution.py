@@ -1,15 +1,15 @@
-"""What a convolution's gradient needs of its geometry: patches, which input an output has read, and the Gram matrix.
+"""The geometry of a convolution's gradient: its patches, the inputs that each output reads, and the Gram matrix.
 
     G_i = Σ_t patch_it ⊗ δ_it                                   the weight's gradient of example i
     K_ij = Σ_ts (patch_it · patch'_js) (δ_it · δ'_js)
 
-A patch is the input x at the places t + o for the offsets o of the kernel. Patches can be compared without laying them
-out:
+A patch is the input x at the places t + o for the offsets o of the kernel. The product of two patches needs no copy of
+them:
 
     patch_it · patch'_js = Σ_o x_i(t + o) · x'_j(s + o)
 
-One matrix product over the channels gives x · x' for all pairs of places, whatever the kernel's size; the sum over the
-offsets then only adds them up.
+One matrix product over the channels gives x · x' for all pairs of places, for a kernel of any size. The sum over the
+offsets then only adds these numbers.
 """
 
 import itertools
@@ -26,15 +26,15 @@ from ogd.memory.blocks.gram import CHUNK, TRAFFIC, add_lower, columns_cost, mirr
 if TYPE_CHECKING:
     from ogd.memory.blocks.convolved import Convolved
 
-SMALL = 64  # positions of an output
-CHANNELS = 16  # of an input, at least, whose columns of G are formed at a time
-PART = 2**21  # numbers of some columns of G that are formed at a time: what fits the cache need not be written out
+SMALL = 64  # positions up to which an output counts as small
+CHANNELS = 16  # the least number of input channels whose columns of G are formed at a time
+PART = 2**21  # numbers of G that are formed at a time, few enough to stay in the cache
 
 
 def patches(
     x: Tensor, kernel: Sequence[int], *, dilation: Sequence[int], stride: Sequence[int], padding: Sequence[int]
 ) -> Tensor:
-    """What a convolution sees at each of its positions: images x (n, C, H, W) → (n, C · kernel, T)."""
+    """Return the patches that a convolution reads, images x (n, C, H, W) → (n, C · kernel, T)."""
     sizes = [tuple(size) for size in (kernel, dilation, padding, stride)]
     return functional.unfold(x, *sizes)
 
@@ -48,9 +48,10 @@ def weight_gradient(
     dilation: tuple[int, int],
     groups: int,
 ) -> Tensor:
-    """Σ_i ∂⟨δ_i, x_i ∗ U⟩ / ∂U: itself a convolution, of x with δ, in which the examples are the channels.
+    """Return Σ_i ∂⟨δ_i, x_i ∗ U⟩ / ∂U, (O, C, kernel).
 
-    As such it is three times as fast where the output is small; else PyTorch's own way is.
+    For a small output this is computed as a convolution of x with δ in which the examples are the channels, because
+    it is three times as fast as PyTorch's own function. For a large output PyTorch's is faster.
     """
     if groups > 1 or d.shape[2] * d.shape[3] >= SMALL:
         G: Tensor = conv2d_weight(x, weight, d, stride, padding, dilation, groups)
@@ -60,15 +61,15 @@ def weight_gradient(
 
 
 def slices_at(o: int, out: int, size: int, *, dilation: int, stride: int, padding: int) -> tuple[slice, int, slice]:
-    """Along one axis, the outputs that meet the kernel's `offset` inside the input, and the inputs they meet there.
+    """Return, along one axis, the outputs that read an input at the kernel's offset o, and those inputs.
 
-    These lie `stride` apart, so they are given as a phase and a slice of the inputs [phase::stride].
+    The inputs are `stride` apart, so they are returned as a phase and a slice of the inputs [phase::stride].
 
     Examples:
-        >>> slices_at(0, 4, 4, dilation=1, stride=1, padding=1)  # output 0 meets the padding
+        >>> slices_at(0, 4, 4, dilation=1, stride=1, padding=1)  # output 0 reads the padding
         (slice(1, 4, None), 0, slice(0, 3, None))
     """
-    shift = o * dilation - padding  # output t meets the input t · stride + shift
+    shift = o * dilation - padding  # output t reads the input t · stride + shift
     first = max(-(shift // stride), 0)
     stop = max(min((size - 1 - shift) // stride, out - 1) + 1, first)
     skip, phase = divmod(shift, stride)
@@ -76,13 +77,13 @@ def slices_at(o: int, out: int, size: int, *, dilation: int, stride: int, paddin
 
 
 def convolution_gram(one: "Convolved", other: "Convolved") -> Tensor:
-    """K of two blocks of one weight without groups, by the cheaper of its forms."""
+    """Return K of two blocks of one weight without groups, by the cheaper of two algorithms."""
     offsets = one.n * other.n * offsets_cost(one, other) // (2 if one is other else 1)
     return gram_by_offsets(one, other) if offsets < columns_cost(one, other) else gram_by_channels(one, other)
 
 
 def offsets_cost(one: "Convolved", other: "Convolved") -> int:
-    """Multiplications of `gram_by_offsets` for one pair of rows."""
+    """Estimate the number of multiplications of `gram_by_offsets` for one pair of rows."""
     inputs, outputs, offsets = (
         one.S * other.S // (one.stride[0] * one.stride[1]),
         one.T * other.T,
@@ -93,7 +94,7 @@ def offsets_cost(one: "Convolved", other: "Convolved") -> int:
 
 
 def gram_by_offsets(one: "Convolved", other: "Convolved") -> Tensor:
-    """K from the products of all places, summed for each offset of the kernel; no patch is laid out."""
+    """Return K from the products of all pairs of places, summed for each offset of the kernel."""
     most = max(one.S, one.T) * max(other.S, other.T)
     step = max(int((CHUNK / most) ** 0.5), 1)
     if one is other:
@@ -110,14 +111,14 @@ def gram_by_offsets(one: "Convolved", other: "Convolved") -> Tensor:
 
 
 class Places:
-    """A block with its places laid out in float64, once for many products."""
+    """A block in float64 with its places first, converted once for many products."""
 
     def __init__(self, block: "Convolved"):
         self.block, self.D = block, _places_first(block.D)
         self._X: dict[tuple[int, int], Tensor] = {}
 
     def phase(self, y: int, x: int) -> Tensor:
-        """The inputs [y::stride, x::stride]."""
+        """Return the inputs [y::stride, x::stride]."""
         if (y, x) not in self._X:
             self._X[y, x] = _places_first(self.block.X[:, :, y :: self.block.stride[0], x :: self.block.stride[1]])
         return self._X[y, x]
@@ -130,32 +131,32 @@ def _places_gram(one: Places, other: Places) -> Tensor:
     for offset in itertools.product(*map(range, one.block.kernel)):
         outputs, phase, inputs = zip(*_axis_slices(one.block, offset), *_axis_slices(other.block, offset), strict=True)
         phases.setdefault(phase, []).append((outputs, inputs))
-    for (y, x, v, u), met in phases.items():  # inputs of different phases never meet the same offset
+    for (y, x, v, u), slices in phases.items():  # an offset reads inputs of one phase only
         XX = _products(one.phase(y, x), other.phase(v, u))  # (H, W, n, H', W', m)
-        for (h, w, h_, w_), (H, W, H_, W_) in met:
+        for (h, w, h_, w_), (H, W, H_, W_) in slices:
             AA[h, w, :, h_, w_] += XX[H, W, :, H_, W_]
     return AA.mul_(DD).sum((0, 1, 3, 4))
 
 
 def _axis_slices(block: "Convolved", offset: Sequence[int]) -> Iterator[tuple[slice, int, slice]]:
-    """Outputs and inputs that meet at an offset of the kernel, along each axis."""
-    how = zip(offset, block.D.shape[2:], block.X.shape[2:], block.dilation, block.stride, block.padding, strict=True)
-    for o, out, size, dilation, stride, padding in how:
+    """Yield `slices_at` of an offset of the kernel for each axis."""
+    axes = zip(offset, block.D.shape[2:], block.X.shape[2:], block.dilation, block.stride, block.padding, strict=True)
+    for o, out, size, dilation, stride, padding in axes:
         yield slices_at(o, out, size, dilation=dilation, stride=stride, padding=padding)
 
 
 def _places_first(t: Tensor) -> Tensor:
-    """(n, C, H, W) → (H, W, n, C) in float64."""
+    """Permute (n, C, H, W) → (H, W, n, C) in float64."""
     return t.permute(2, 3, 0, 1).to(torch.float64, memory_format=torch.contiguous_format)
 
 
 def _products(one: Tensor, other: Tensor) -> Tensor:
-    """Over the channels: (H, W, n, C) and (H', W', m, C) → (H, W, n, H', W', m), so that places are slices."""
+    """Multiply over the channels: (H, W, n, C) and (H', W', m, C) → (H, W, n, H', W', m)."""
     return (one.flatten(0, 2) @ other.flatten(0, 2).mT).view(*one.shape[:3], *other.shape[:3])
 
 
 def gram_by_channels(one: "Convolved", other: "Convolved") -> Tensor:
-    """K = Σ R R'ᵀ, R being the columns of G of some channels: of the output where it is large, else of the input."""
+    """Return K = Σ R R'ᵀ, where R holds the columns of some output channels, or input channels for a small output."""
     K = one.X.new_zeros(one.n, other.n, dtype=torch.float64)
     by_outputs = min(one.T, other.T) > SMALL
     size = (one.D if by_outputs else one.X).shape[1]

@@ -1,4 +1,4 @@
-"""Gradients of a convolution, kept as its input and the gradient at its output: no patch is laid out."""
+"""Gradients of a convolution, stored as its input and the gradient at its output, without patches."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,13 +19,13 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Convolved(Block):
-    """Row i of G is the gradient of a convolution's weight, and of its bias, from its input x_i and δ_i at its output.
+    """Row i of G is the gradient of a convolution's weight and bias, from its input x_i and δ_i at its output.
 
     gram       see convolution.py
     overlap    ⟨δ_i, x_i ∗ U + b⟩
     combine    Σ_i c_i ∂⟨δ_i, x_i ∗ U⟩ / ∂U,  Σ c δ
 
-    A sequence is an image of height 1. Only a single model has such blocks: a stack of runs unfolds them.
+    A sequence is an image of height 1. Only a single model has such blocks; a stack uses `stackable`.
     """
 
     kind: ClassVar[str] = "convolved"
@@ -46,7 +46,7 @@ class Convolved(Block):
 
     @property
     def T(self) -> int:
-        """Positions of the output: outer products of which a row is the sum."""
+        """The number of positions of the output."""
         return self.D.shape[2] * self.D.shape[3]
 
     @property
@@ -55,7 +55,7 @@ class Convolved(Block):
 
     @property
     def S(self) -> int:
-        """Positions of the input."""
+        """The number of positions of the input."""
         return self.X.shape[2] * self.X.shape[3]
 
     @property
@@ -64,7 +64,7 @@ class Convolved(Block):
 
     @property
     def grain(self) -> int:
-        """The columns of one output channel."""
+        """The number of columns of one output channel."""
         return self.X.shape[1] // self.groups * self.kernel[0] * self.kernel[1]
 
     def gram(self, other: Block) -> Tensor:
@@ -84,17 +84,17 @@ class Convolved(Block):
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
         U = update[0].to(self.X.dtype).reshape(self.D.shape[1], -1, *self.kernel)
         b = update[1].to(self.X.dtype) if self.bias else None
-        how = (self.stride, self.padding, self.dilation, self.groups)
-        sums = [functional.conv2d(part.X, U, b, *how).mul_(part.D).sum((1, 2, 3)) for part in self._parts()]
+        geometry = (self.stride, self.padding, self.dilation, self.groups)
+        sums = [functional.conv2d(part.X, U, b, *geometry).mul_(part.D).sum((1, 2, 3)) for part in self._parts()]
         return torch.cat(sums) if sums else self.X.new_zeros(0)
 
     def combine(self, c: Tensor) -> tuple[Tensor, ...]:
         U = self.X.new_zeros(self.D.shape[1], self.X.shape[1] // self.groups, *self.kernel)
         b = self.X.new_zeros(self.D.shape[1])
-        how = (self.stride, self.padding, self.dilation, self.groups)
+        geometry = (self.stride, self.padding, self.dilation, self.groups)
         for part, weights in zip(self._parts(), c.split(self._step()), strict=self.n > 0):
             cD = weights.view(-1, 1, 1, 1) * part.D
-            U += weight_gradient(part.X, cD, U.shape, *how)
+            U += weight_gradient(part.X, cD, U.shape, *geometry)
             b += cD.sum((0, 2, 3))
         return (U.flatten(1), b) if self.bias else (U.flatten(1),)
 
@@ -112,26 +112,26 @@ class Convolved(Block):
         return torch.cat(found, -1)
 
     def input_columns(self, channels: slice) -> Tensor:
-        """The columns of some input channels, (n, channels · kernel · O), in an order of their own.
+        """Return the columns of some input channels, (n, channels · kernel · O), with the input channels first.
 
-        In the precision of the stored numbers, as a gradient that is written out is; of half precision in float32.
+        The precision is that of the stored numbers, or float32 for half precision.
         """
         dtype = working_dtype(self.X.dtype)
         part = replace(self, X=self.X[:, channels].to(dtype))
         return (part.patches() @ self.D.flatten(2).to(dtype).mT).flatten(1)
 
     def output_columns(self, outputs: slice) -> Tensor:
-        """The columns of some output channels, (n, outputs · grain), in the same precision.
+        """Return the columns of some output channels, (n, outputs · grain), in the precision of `input_columns`.
 
-        One row after the other, as PyTorch's own convolutions are faster than patches where the output is large.
+        Rows are computed one by one, because PyTorch's convolutions are faster than patches for a large output.
         """
         dtype = working_dtype(self.X.dtype)
         X, D = self.X.to(dtype), self.D[:, outputs].to(dtype)
         weight = torch.Size((D.shape[1], X.shape[1], *self.kernel))
-        how = (self.stride, self.padding, self.dilation, 1)
+        geometry = (self.stride, self.padding, self.dilation, 1)
         G = X.new_empty(self.n, self.grain * D.shape[1])
         for x, d, g in zip(X.split(1), D.split(1), G, strict=self.n > 0):
-            g.view(weight).copy_(weight_gradient(x, d, weight, *how))
+            g.view(weight).copy_(weight_gradient(x, d, weight, *geometry))
         return G
 
     def split(self) -> tuple[Block, ...]:
@@ -139,7 +139,7 @@ class Convolved(Block):
         return (weight, Dense(self._biases().to(self.D.dtype))) if self.bias else (weight,)
 
     def stackable(self) -> tuple[Block, ...]:
-        """Return outer products, or each parameter's gradients written out, whichever is smaller."""
+        """Return outer products, or the dense gradients of each parameter, whichever is smaller."""
         if self.groups == 1 and self.T * (self.grain + self.D.shape[1]) < self.width:
             A, D = self.patches().mT.flatten(0, 1), self.D.flatten(2).mT.flatten(0, 1)
             return (Factored(A, D, bias=self.bias, T=self.T),)
@@ -158,7 +158,7 @@ class Convolved(Block):
         least = {"stride": 1, "padding": 0, "dilation": 1}
         stride, padding, dilation = ([whole_number(v, low) for v in state[key]] for key, low in least.items())
         if len(kernel) != 2 or X.ndim != 4 or {len(stride), len(padding), len(dilation)} != {2}:
-            raise ValueError("its weight, input and output are not those of a convolution")
+            raise ValueError("its weight, input, stride, padding and dilation are not those of a convolution")
         axes = zip(X.shape[2:], kernel, stride, padding, dilation, strict=True)
         out = [(size + 2 * p - d * (k - 1) - 1) // s + 1 for size, k, s, p, d in axes]
         if weight[0] % groups or [*rest] != [weight[:1]] * bias:
@@ -173,14 +173,14 @@ class Convolved(Block):
         return f"convolved: an input of {x} and the gradient at an output of {d} per direction"
 
     def patches(self) -> Tensor:
-        """(n, C · kernel, T)."""
+        """Return the patches of the input, (n, C · kernel, T)."""
         return patches(self.X, self.kernel, dilation=self.dilation, stride=self.stride, padding=self.padding)
 
     def _biases(self) -> Tensor:
         return self.D.double().sum((2, 3))  # (n, O)
 
     def _groups(self) -> Iterator["Convolved"]:
-        """The weight's groups of output channels, each with the input channels that it reads."""
+        """Yield a block for each group of output channels, with the input channels that the group reads."""
         if self.groups == 1:
             yield self
             return
@@ -188,7 +188,7 @@ class Convolved(Block):
             yield replace(self, X=X, D=D, groups=1)
 
     def _step(self) -> int:
-        """Rows whose outputs are computed at a time."""
+        """Return the number of rows whose outputs are computed at a time."""
         return max(2 * PART // max(self.D[:1].numel(), 1), 1)
 
     def _parts(self) -> Iterator["Convolved"]:

@@ -1,4 +1,4 @@
-"""Gradients of one parameter, written out: what is small anyway, or has no smaller form."""
+"""Dense gradients of one parameter, for those that are small or have no smaller form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from ogd.memory.blocks.block import Block, check_numbers
 
 @dataclass(frozen=True, eq=False)
 class Dense(Block):
-    """Row i of G itself."""
+    """Row i of G is stored as it is."""
 
     kind: ClassVar[str] = "dense"
     row_axes: ClassVar[Mapping[str, int]] = {"G": -2}
@@ -44,7 +44,7 @@ class Dense(Block):
         return self.G[..., start:stop].double()
 
     def pad(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
-        """Pad with zeros at the end: only the first axis of the parameter may grow."""
+        """Pad with zeros at the end, because only the first axis of the parameter may grow."""
         (before,), (after,) = old, new
         if len(before) != len(after) or not before or before[1:] != after[1:] or after[0] < before[0]:
             return None

@@ -1,4 +1,4 @@
-"""Gradients of a linear map as outer products, and as sums of them."""
+"""Gradients of a linear map, stored as outer products or sums of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ from ogd.memory.blocks.gram import factored_gram, gram_by_parts
 class Factored(Block):
     """Row i is Σ_t a_it ⊗ δ_it, and Σ_t δ_it for the bias.
 
-    a is the layer's input and δ the gradient at its output. T outer products make one row: 1 for a Linear
-    layer on vectors, the length for one on sequences, the output's positions for a convolution.
+    a is the layer's input and δ the gradient at its output. A row is the sum of T outer products: 1 for a Linear
+    layer on vectors, the length for a sequence, the number of output positions for a convolution.
 
         gram       (A Aᵀ + 1) ∘ (D Dᵀ)        the 1 is the bias; for T > 1 see gram.py
         overlap    rowsum((A U + b) ∘ D)
@@ -95,7 +95,7 @@ class Factored(Block):
         return None
 
     def optimize_layout(self) -> Self:
-        """Copy D so that Dᵀ is contiguous: `overlap` and `combine` are a fifth faster."""
+        """Return a copy in which Dᵀ is contiguous, which makes `overlap` and `combine` a fifth faster."""
         return replace(self, D=self.D.mT.contiguous().mT)
 
     @property
@@ -131,7 +131,7 @@ class Factored(Block):
         block = cls(tensors["A"], tensors["D"], bias, whole_number(state["T"], 1), out_first)
         weight, *rest = sizes
         if len(weight) < 2:
-            raise ValueError(f"a weight of shape {tuple(weight)} has no outer products")
+            raise ValueError(f"outer products need a weight of two axes or more, not of shape {tuple(weight)}")
         out, into = (weight[0], weight[1:].numel()) if out_first else (weight[-1], weight[:-1].numel())
         if [*rest] != [torch.Size((out,))] * bias or len(block.A) % block.T:
             raise ValueError(f"outer products do not fit parameters of sizes {[tuple(size) for size in sizes]}")
@@ -147,12 +147,12 @@ class Factored(Block):
         return c.unsqueeze(-2) * self.D.mT  # (..., out, n·T)
 
     def _matrix(self, weight: Tensor) -> Tensor:
-        """A weight, also a convolution's, as Uᵀ (..., out, in)."""
+        """Return a weight, for example a convolution's, as Uᵀ (..., out, in)."""
         return weight.flatten(self.A.ndim - 1) if self.out_first else weight.mT
 
 
 def outputs_grow(old: Sequence[torch.Size], new: Sequence[torch.Size], axis: int) -> bool:
-    """Whether a weight, and its bias where there is one, have only gained outputs, along an axis of the weight."""
+    """Return whether a weight, and its bias if it has one, have only gained outputs along an axis of the weight."""
     before, after = old[0], new[0]
     if len(before) != len(after) or after[axis] <= before[axis]:
         return False

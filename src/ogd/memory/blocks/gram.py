@@ -1,10 +1,10 @@
-"""G G'ᵀ of two blocks by the cheapest of its forms. All of them are computed in float64, some numbers at a time.
+"""G G'ᵀ of two blocks by the cheapest algorithm, in float64 and a part at a time.
 
     outer products   K_ij = Σ_ts (A_it · A'_js + 1) (D_it · D'_js)    n m T T' (in + out) multiplications
     columns          K = Σ_chunks R R'ᵀ, R = some columns of G        (n T + m T' + n m) in · out
 
-The second forms every column of G once and holds only a chunk of them; the first never forms any. A block with
-itself is symmetric, so about half of it is computed.
+The second algorithm forms each column of G once and holds only a chunk of them. The first forms none. The product of
+a block with itself is symmetric, so only about half of it is computed.
 """
 
 from math import lcm
@@ -17,46 +17,44 @@ if TYPE_CHECKING:
     from ogd.memory.blocks.block import Block
     from ogd.memory.blocks.factored import Factored
 
-CHUNK = 2**23  # float64 numbers that may be expanded at a time: 64 MiB
-TILE = 64  # rows of a tile of a symmetric product, at least
-PANEL = 48  # the same where its columns are many, a multiple of what matrix kernels take at a time: 24, 12, 8 or 6
-STRIP = 2**19  # numbers of those columns that are taken at a time, as they stay in the cache,
-LEAST = 1024  # but no fewer columns
-TRAFFIC = 16  # what it costs to multiply and add up one pair of outer products, in multiplications
+CHUNK = 2**23  # float64 numbers that are expanded at a time: 64 MiB
+TILE = 64  # the least number of rows in a tile of a symmetric product
+PANEL = 48  # the same for many columns, a multiple of the rows that matrix kernels take at a time: 24, 12, 8 or 6
+STRIP = 2**19  # numbers of those columns that are taken at a time, few enough to stay in the cache
+LEAST = 1024  # the least number of columns taken at a time
+TRAFFIC = 16  # the cost of multiplying and adding one pair of outer products, in multiplications
 
 
 def factored_gram(one: "Factored", other: "Factored") -> Tensor:
-    """G G'ᵀ (..., n, m) of sums of outer products."""
+    """Return G G'ᵀ (..., n, m) of two sums of outer products."""
     single = one.T == other.T == 1
     pairs = single or pairs_cost(one, other) < columns_cost(one, other)
     return gram_by_pairs(one, other) if pairs else gram_by_parts(one, other)
 
 
 def gram_by_parts(one: "Block", other: "Block") -> Tensor:
-    """G G'ᵀ (..., n, m) of any two blocks of the same parameters, one after the other by its columns."""
-    if len(one.split()) == 1:
+    """Return G G'ᵀ (..., n, m) of any two blocks of the same parameters, parameter by parameter."""
+    if len(parts := one.split()) == 1:
         return gram_by_columns(one, other)
-    parts = zip(one.split(), other.split(), strict=True)
-    if one is other:
-        return torch.stack([gram_by_columns(part, part) for part, _ in parts]).sum(0)
-    return torch.stack([gram_by_columns(a, b) for a, b in parts]).sum(0)
+    pairs = zip(parts, parts if one is other else other.split(), strict=True)
+    return torch.stack([gram_by_columns(a, b) for a, b in pairs]).sum(0)
 
 
 def pairs_cost(one: "Factored", other: "Factored") -> int:
-    """Multiplications of `gram_by_pairs`."""
+    """Estimate the number of multiplications of `gram_by_pairs`."""
     width = one.A.shape[-1] + one.D.shape[-1] + TRAFFIC
     return one.n * one.T * other.n * other.T * width // (2 if one is other else 1)
 
 
 def columns_cost(one: "Block", other: "Block") -> int:
-    """Multiplications of `gram_by_columns`."""
+    """Estimate the number of multiplications of `gram_by_columns`."""
     if one is other:
         return one.width * (one.n * one.products + one.n * one.n // 2)
     return one.width * (one.n * one.products + other.n * other.products + one.n * other.n)
 
 
 def gram_by_pairs(one: "Factored", other: "Factored") -> Tensor:
-    """K_ij = Σ_ts (A_it · A'_js + 1) (D_it · D'_js)."""
+    """Return K_ij = Σ_ts (A_it · A'_js + 1) (D_it · D'_js)."""
     if one.T == other.T == 1 and (one is not other or one.lead or one.n < 8 * TILE):
         return _products(one, other)
     lead = max(one.lead.numel(), 1)
@@ -84,7 +82,7 @@ def _products(one: "Factored", other: "Factored") -> Tensor:
 
 
 def gram_by_columns(one: "Block", other: "Block") -> Tensor:
-    """Σ R R'ᵀ over chunks of the columns."""
+    """Return Σ R R'ᵀ over chunks R of the columns."""
     K = one.rows(0, 0).new_zeros(*one.lead, one.n, other.n)
     grain = lcm(one.grain, other.grain)
     held = max(one.lead.numel(), 1) * max(one.n + (0 if one is other else other.n), 1)
@@ -100,7 +98,7 @@ def gram_by_columns(one: "Block", other: "Block") -> Tensor:
 
 
 def squares_by_columns(block: "Block") -> Tensor:
-    """|g_i|² of every row, (..., n), by the columns."""
+    """Return |g_i|² of every row, (..., n), summed over chunks of the columns."""
     total = block.rows(0, 0).new_zeros(*block.lead, block.n)
     step = max(CHUNK // max(block.lead.numel() * block.n, 1) // block.grain, 1) * block.grain
     for start in range(0, block.width, step):
@@ -109,7 +107,7 @@ def squares_by_columns(block: "Block") -> Tensor:
 
 
 def add_lower(K: Tensor, R: Tensor) -> None:
-    """K += R Rᵀ in float64, on and below the diagonal; some of what is above may be added as well."""
+    """Do K += R Rᵀ in float64, on and below the diagonal. Entries above it become invalid."""
     n = R.shape[-2]
     panel = max(PANEL, n // 8 // PANEL * PANEL)
     for strip in R.split(max(STRIP // max(n, 1), LEAST), -1):
@@ -119,5 +117,5 @@ def add_lower(K: Tensor, R: Tensor) -> None:
 
 
 def mirror_lower(K: Tensor) -> Tensor:
-    """A symmetric matrix from what is on and below its diagonal."""
+    """Return the symmetric matrix whose lower triangle is that of K."""
     return K.tril_() + K.tril(-1).mT

@@ -1,4 +1,4 @@
-"""Pieces of G: a block with the names of its parameters and the place of its rows."""
+"""Pieces of G: a block with the names of its parameters and the number of its first row."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,12 +15,12 @@ from ogd.memory.blocks.factored import Factored
 from ogd.memory.blocks.sparse import Sparse
 
 KINDS: dict[str, type[Block]] = {kind.kind: kind for kind in (Dense, Factored, Convolved, Sparse)}
-LARGE = 2**28  # bytes
+LARGE = 2**28  # bytes up to which blocks are concatenated
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Rows start … stop of G, in the columns of the named parameters. Where G has no piece it is zero."""
+    """Rows start to stop of G in the columns of the named parameters. G is zero where it has no piece."""
 
     names: tuple[str, ...]
     block: Block
@@ -31,7 +31,7 @@ class Piece:
         return self.start + self.block.n
 
     def only(self, names: Collection[str]) -> Iterator["Piece"]:
-        """This piece restricted to some parameters."""
+        """Yield the pieces of some of the parameters only."""
         if all(name in names for name in self.names):
             yield self
             return
@@ -40,18 +40,17 @@ class Piece:
                 yield Piece((name,), block, self.start)
 
     def since(self, row: int) -> "Piece":
-        """The rows of this piece from `row` of G on."""
-        skip = min(max(row - self.start, 0), self.block.n)
-        return replace(self, block=self.block[skip : self.block.n], start=self.start + skip)
+        """Return the rows of this piece from row `row` of G onwards."""
+        return self.between(row, self.stop)
 
     def between(self, start: int, stop: int) -> "Piece":
-        """The rows of this piece from `start` to `stop` of G."""
+        """Return the rows of this piece from row `start` to `stop` of G."""
         last = min(max(stop - self.start, 0), self.block.n)
         first = min(max(start - self.start, 0), last)
         return replace(self, block=self.block[first:last], start=self.start + first)
 
     def gram(self, other: "Piece") -> Tensor | None:
-        """The inner products of these rows with those, (..., n, m); None if they have no parameter in common."""
+        """Return the inner products of the rows, (..., n, m); None if the pieces share no parameter."""
         if self.names == other.names:
             return self.block.gram(other.block)
         total = None
@@ -63,13 +62,13 @@ class Piece:
 
 
 def append_pieces(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
-    """The pieces and new ones at the end, joined to the last of the same parameters if they continue it.
+    """Append new pieces, and concatenate each to the last piece of the same parameters if its rows come next.
 
-    All are joined at once, and blocks of a single model that would be larger than `LARGE` are left apart: to copy
-    them would take their size again.
+    Each block is copied at most once. Blocks of a single model that would exceed `LARGE` bytes stay separate, because
+    the copy would need as much memory again.
     """
     groups: list[list[Piece]] = []
-    sizes: list[int] = []  # of the groups, in bytes
+    sizes: list[int] = []  # bytes of each group
     last: dict[tuple[str, ...], int] = {}
     for piece in chain(pieces, new):
         i, size = last.get(piece.names), piece.block.nbytes
@@ -82,10 +81,9 @@ def append_pieces(pieces: Iterable[Piece], new: Iterable[Piece]) -> list[Piece]:
             sizes.append(size)
     result = []
     groups.reverse()
-    while groups:  # one after the other, so that what has been joined can go
+    while groups:  # one by one, so that the memory of concatenated blocks becomes free
         first, *more = groups.pop()
-        others = [piece.block for piece in more]
-        result.append(replace(first, block=first.block.concatenate(*others)) if more else first)
+        result.append(replace(first, block=first.block.concatenate(*(p.block for p in more))) if more else first)
     return result
 
 
@@ -103,14 +101,14 @@ def piece_state(i: int, piece: Piece) -> tuple[dict[str, Any], dict[str, Tensor]
 def piece_from_state(
     i: int, entry: Mapping[str, Any], tensors: dict[str, Tensor], params: Mapping[str, Tensor]
 ) -> Piece:
-    """Make piece number i of a model's parameters, and take its tensors out of `tensors`.
+    """Make piece number i of a model's parameters, and remove its tensors from `tensors`.
 
-    Nothing read is trusted: what does not fit raises a ValueError that names the piece.
+    A ValueError names the piece if its state does not fit the parameters or itself.
     """
     names = tuple(map(str, entry["names"]))
     where = f"piece {i} ({', '.join(names)})"
     if not names:
-        raise ValueError(f"piece {i}: its names are empty; a piece belongs to one parameter or two")
+        raise ValueError(f"piece {i}: its names are empty, but a piece has the names of one or two parameters")
     kind = KINDS[entry["kind"]]
     own = {name: tensors.pop(f"{i}.{name}") for name in kind.row_axes}
     try:
@@ -118,5 +116,5 @@ def piece_from_state(
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     if not block.n:
-        raise ValueError(f"{where}: holds no rows")
+        raise ValueError(f"{where}: it holds no rows")
     return Piece(names, block.to(params[names[0]].device, block.dtype), whole_number(entry["start"]))

@@ -1,4 +1,4 @@
-"""Gradients of a table of which each example reads a few rows: an embedding's. Only those rows are kept."""
+"""Gradients of an embedding's table. Only the rows of the table that an example reads are stored."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,12 +11,12 @@ from ogd.checks import whole_number
 from ogd.memory.blocks.block import Block, check_numbers
 from ogd.memory.blocks.gram import CHUNK
 
-OFTEN = 4096  # pairs of rows that share an entry of the table, from which a matrix product pays
+OFTEN = 4096  # pairs of rows of G that share a row of the table, above which a matrix product is faster
 
 
 @dataclass(frozen=True, eq=False)
 class Sparse(Block):
-    """Row i of G is Σ_t e(v_it) ⊗ δ_it: the table's row v_it was read at position t, δ is the gradient there.
+    """Row i of G is Σ_t e(v_it) ⊗ δ_it, where v_it is the table's row read at position t and δ_it the gradient there.
 
     gram       Σ_ts [v_it = v'_js] δ_it · δ'_js
     overlap    Σ_t U[v_it] · δ_it
@@ -78,7 +78,6 @@ class Sparse(Block):
         return (U,)
 
     def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
-        """Do `params += combine(c)` in place."""
         U = (c.repeat_interleave(self.T, -1).unsqueeze(-1) * self.D).flatten(0, -2)
         table = params[0]
         if table.is_contiguous():
@@ -89,14 +88,14 @@ class Sparse(Block):
     def columns(self, start: int, stop: int) -> Tensor:
         first, count = start // self.grain, (stop - start) // self.grain
         v = self.index.long() - first
-        v = torch.where((v >= 0) & (v < count), v, count)  # the others go to a place that is cut off
+        v = torch.where((v >= 0) & (v < count), v, count)  # the others are collected in an extra row, which is cut off
         at = torch.arange(v.numel() // self.T, device=v.device).repeat_interleave(self.T) * (count + 1)
         R = self.D.new_zeros(v.numel() // self.T * (count + 1), self.grain, dtype=torch.float64)
         R.index_add_(0, v.flatten() + at, self.D.double().flatten(0, -2))
         return R.view(*self.lead, self.n, count + 1, self.grain)[..., :count, :].flatten(-2)
 
     def pad(self, old: Sequence[torch.Size], new: Sequence[torch.Size]) -> Block | None:
-        """A table of more rows: no remembered output has read the new ones."""
+        """Return the block for a table with more rows, which no remembered output has read."""
         (before,), (after,) = old, new
         grows = len(before) == len(after) and before[1:] == after[1:] and after[0] >= before[0]
         return replace(self, V=after[0]) if grows else None
@@ -107,7 +106,7 @@ class Sparse(Block):
         V, T = table[0] if len(table) == 2 else 0, whole_number(state["T"], 1)
         inside = index.dtype == torch.int32 and bool(((index >= 0) & (index < V)).all())
         if not inside or index.shape != (len(D),) or len(D) % T:
-            raise ValueError(f"its index does not name rows of a table of {V}, {T} for each direction")
+            raise ValueError(f"its index must hold {T} int32 row numbers below {V} per direction")
         check_numbers(D, (len(D), *table[1:]), "D")
         return cls(index, D, V, T)
 
@@ -115,7 +114,7 @@ class Sparse(Block):
         return f"sparse: {self.T} of {self.V:,} rows"
 
     def _flat(self) -> Tensor:
-        """The rows of the tables of all runs, one below the other, (·n·T)."""
+        """Return the row numbers in the tables of all runs, one below the other, (R·n·T,)."""
         runs = self.index.reshape(-1, self.index.shape[-1]).long()
         return (runs + self.V * torch.arange(len(runs), device=runs.device).unsqueeze(1)).flatten()
 
@@ -125,7 +124,7 @@ class Sparse(Block):
 
 
 def _merge_entries(block: Sparse) -> tuple[Tensor, Tensor, Tensor]:
-    """The entries (v, i, Σ δ) of a block, each v and i once, in the order of v."""
+    """Return the entries (v, i, Σ δ) of a block, one for each pair of v and i, sorted by v."""
     i = torch.arange(block.n, device=block.device).repeat_interleave(block.T)
     key, place = torch.unique(block.index.long() * block.n + i, return_inverse=True)
     D = block.D.new_zeros(len(key), block.grain, dtype=torch.float64).index_add_(0, place, block.D.double())
@@ -134,7 +133,7 @@ def _merge_entries(block: Sparse) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _entries_gram(one: tuple[Tensor, Tensor, Tensor], other: tuple[Tensor, Tensor, Tensor], n: int, m: int) -> Tensor:
-    """K_ij = Σ_v Δ_iv · Δ'_jv: entries of the table that many rows share by a product each, the rest in pairs."""
+    """Return K_ij = Σ_v Δ_iv · Δ'_jv, with one matrix product per v that many rows share, and the rest in pairs."""
     (v, i, D), (w, j, E) = one, other
     K = D.new_zeros(n, m)
     tokens, counts = torch.unique_consecutive(v, return_counts=True)

@@ -1,4 +1,4 @@
-"""Other forms of pieces, for the laboratory: those of several models side by side, and combinations of their rows."""
+"""Stacks of the pieces of several models, and combinations of their rows, for the laboratory."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
@@ -13,10 +13,10 @@ from ogd.memory.blocks.pieces import Piece, append_pieces
 
 
 def stacked(runs: Sequence[list[Piece]]) -> list[Piece]:
-    """Pieces with a leading axis R from the pieces of R single models of the same parameters and rows.
+    """Return pieces with a leading axis R from the pieces of R models with the same parameters and rows.
 
-    Pieces that have the same form in all runs keep it. Others (factored in one run and dense in another, or of
-    other rows) become dense, parameter by parameter.
+    Pieces that have the same form in all runs keep it. Other pieces, for example factored in one run and dense in
+    another, become one dense piece per parameter.
 
     Examples:
         >>> one, other = (Piece(("weight",), Dense(torch.randn(4, 6))) for _ in range(2))
@@ -24,7 +24,7 @@ def stacked(runs: Sequence[list[Piece]]) -> list[Piece]:
         [torch.Size([2, 4, 6])]
     """
     if not runs:
-        raise ValueError("runs is empty: there is nothing to stack")
+        raise ValueError("runs is empty: give the pieces of at least one model")
     plain = [[part for piece in pieces for part in _stackable(piece)] for pieces in runs]
     forms = [{_form(piece): piece for piece in append_pieces((), pieces)} for pieces in plain]
     common = [form for form in forms[0] if all(form in others for others in forms)]
@@ -35,7 +35,7 @@ def stacked(runs: Sequence[list[Piece]]) -> list[Piece]:
 
 
 def _stackable(piece: Piece) -> list[Piece]:
-    """The piece in a form that may have leading axes."""
+    """Return the piece in a form that can have leading axes."""
     blocks = piece.block.stackable()
     if len(blocks) < len(piece.names):
         return [replace(piece, block=blocks[0])]
@@ -47,18 +47,18 @@ def _form(piece: Piece) -> Hashable:
 
 
 def _stack_blocks(blocks: Sequence[Block]) -> Block:
-    """The blocks of R runs as one, (R, ...)."""
+    """Return the blocks of R runs as one block, (R, ...)."""
     every = [block.tensors() for block in blocks]
     return replace(blocks[0], **{name: torch.stack([t[name] for t in every]) for name in every[0]})
 
 
 def _dense(name: str, runs: Sequence[list[Piece]]) -> Piece:
-    """The rows of one parameter written out, (R, n, p)."""
+    """Return the dense rows of one parameter, (R, n, p)."""
     parts = [[part for piece in pieces for part in piece.only({name})] for pieces in runs]
     found = [_extent(pieces) for pieces in parts]
     if len(set(found)) > 1:
-        told = "; ".join(f"run {r}: {extent}" for r, extent in enumerate(found))
-        raise ValueError(f"the gradients of {name!r} do not match between the runs, so they cannot be stacked: {told}")
+        rows = "; ".join(f"run {r}: {extent}" for r, extent in enumerate(found))
+        raise ValueError(f"the gradients of {name!r} do not match between the runs, so they cannot be stacked: {rows}")
     return Piece((name,), Dense(torch.stack([_dense_rows(pieces) for pieces in parts])), _start(parts[0]))
 
 
@@ -84,7 +84,7 @@ def _extent(pieces: Sequence[Piece]) -> str:
 
 
 def combine_rows(pieces: Iterable[Piece], C: Tensor, dtype: torch.dtype) -> list[Piece]:
-    """C G as one dense piece per parameter, C (..., k, n) in float64, without forming all of G.
+    """Return C G as one dense piece per parameter, for C (..., k, n) in float64, without forming all of G.
 
     Examples:
         >>> G = torch.arange(6.0).view(3, 2)
@@ -101,7 +101,7 @@ def combine_rows(pieces: Iterable[Piece], C: Tensor, dtype: torch.dtype) -> list
 
 
 def _combine_columns(block: Block, C: Tensor, dtype: torch.dtype) -> Tensor:
-    """C G (..., k, p) of a block of one parameter, some columns at a time."""
+    """Return C G (..., k, p) of a block of one parameter, some columns at a time."""
     step = max(CHUNK // max(block.lead.numel() * block.n, 1) // block.grain, 1) * block.grain
     starts = range(0, block.width, step)
     return torch.cat([(C @ block.columns(a, min(a + step, block.width))).to(dtype) for a in starts], -1)

@@ -1,4 +1,4 @@
-"""G in the columns of some parameters, laid out for the products with an update: G u and Gᵀ c."""
+"""G in the columns of some parameters, prepared for fast products G u and Gᵀ c."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -9,18 +9,18 @@ from ogd.memory.blocks.block import Block, working_dtype
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.ranks.collective import stream_items, sum_over_ranks
 
-PART = 2**26  # bytes of a block of half-precision numbers that are turned into others at a time
+PART = 2**26  # bytes of a half-precision block that are converted at a time
 HALF = (torch.bfloat16, torch.float16)
 
 
 def common_working_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
-    """The precision of what several parameters have in common."""
+    """Return the precision of overlaps and coefficients, which all the parameters share."""
     dtypes = {working_dtype(p.dtype) for p in tensors}
     return torch.float32 if torch.float32 in dtypes else torch.float64
 
 
 class Columns:
-    """The pieces of G in the columns of `params`; sharded, this rank's rows, and the products are collective."""
+    """The pieces of G in the columns of `params`. If sharded, they are this rank's rows and products are collective."""
 
     def __init__(self, pieces: Iterable[Piece], params: Mapping[str, Tensor], n: int, sharded: bool = False):
         self.params, self.n, self.sharded = params, n, sharded
@@ -36,11 +36,11 @@ class Columns:
 
     @property
     def nbytes(self) -> int:
-        """Bytes beyond the stored gradients: a copy of D, laid out for speed."""
+        """The bytes of the copies that `optimize_layout` made."""
         return sum(block.layout_nbytes for block, *_ in self.terms if block.dtype not in HALF)
 
     def overlap(self, update: Sequence[Tensor]) -> Tensor:
-        """G u, (..., n)."""
+        """Return G u, (..., n)."""
         s = torch.zeros(*self.lead, self.n, dtype=self.dtype, device=self.device)
         for block, rows, which in self.terms:
             for part, place in _parts(block, rows, update[which[0]]):
@@ -60,7 +60,7 @@ class Columns:
                 p.add_(correction)
 
     def gram(self, rows: slice) -> Tensor:
-        """K of all n rows of G with some of them, (n, m), float64."""
+        """Return K of all n rows of G with some of them, (n, m), float64."""
         C = torch.zeros(self.n, rows.stop - rows.start, dtype=torch.float64, device=self.device)
         asked = [part for part in (p.between(rows.start, rows.stop) for p in self.pieces) if part.block.n]
         for part in stream_items(asked, self.device) if self.sharded else asked:
@@ -71,7 +71,7 @@ class Columns:
         return sum_over_ranks(C)[0] if self.sharded else C
 
     def squares(self) -> Tensor:
-        """|g_i|² for each row of G, (n,), float64."""
+        """Return |g_i|² for each row of G, (n,), float64."""
         total = torch.zeros(self.n, dtype=torch.float64, device=self.device)
         for piece in self.pieces:
             total[piece.start : piece.stop] += piece.block.squares().to(total.device)
@@ -79,14 +79,14 @@ class Columns:
 
 
 def _prepare(block: Block, param: Tensor) -> Block:
-    """The block where its parameter is, in working precision; one of half precision stays as small as it is."""
+    """Return the block on its parameter's device, in working precision unless it is of half precision."""
     if block.dtype in HALF:
         return block.to(param.device, block.dtype)
     return block.to(param.device, working_dtype(param.dtype)).optimize_layout()
 
 
 def _parts(block: Block, rows: slice, param: Tensor) -> Iterator[tuple[Block, slice]]:
-    """A block with its rows; one of half precision in parts that are turned into working precision."""
+    """Yield a block with its rows, or parts of a half-precision block converted to working precision."""
     if block.dtype not in HALF:
         yield block, rows
         return

@@ -1,4 +1,4 @@
-"""K = G Gᵀ, extended by the rows that are new."""
+"""K = G Gᵀ, extended by new rows."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ from ogd.memory.ranks.collective import stream_items, sum_over_ranks
 
 
 def extend_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
-    """K for all n rows of G from the K of the first ones: only the new rows are computed, and half of their square."""
+    """Return K of all n rows of G from K of the first rows, and compute each new overlap once."""
     old = K.shape[-1]
     rows = K.new_zeros(*K.shape[:-2], n - old, n)  # (..., new, n)
     before = [piece.between(0, old) for piece in pieces if piece.start < old]
@@ -27,7 +27,7 @@ def extend_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
 
 
 def sharded_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
-    """The same where each rank has some rows: it compares the new rows of all ranks with its own. Collective."""
+    """Return K of all n rows of a sharded G. Each rank multiplies the new rows of all ranks by its own. Collective."""
     old = K.shape[-1]
     rows = K.new_zeros(n - old, n)
     for new in stream_items([piece.since(old) for piece in pieces if piece.stop > old], K.device):
@@ -40,7 +40,7 @@ def sharded_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
 
 
 def assemble_gram(K: Tensor, cross: Tensor, corner: Tensor) -> Tensor:
-    """K of old and new rows from the old K (..., n, n), G_new G_oldᵀ (..., m, n), G_new G_newᵀ (..., m, m).
+    """Return K of old and new rows from the old K (..., n, n), G_new G_oldᵀ (..., m, n), G_new G_newᵀ (..., m, m).
 
     Examples:
         >>> G = torch.randn(5, 8, dtype=torch.float64)

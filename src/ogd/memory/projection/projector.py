@@ -1,4 +1,4 @@
-"""P for the parameters of one model or a stack: G in their columns and how K⁺ is applied."""
+"""The projection P for the parameters of one model or a stack, from G in their columns and a way to apply K⁺."""
 
 import math
 import warnings
@@ -16,36 +16,36 @@ from ogd.memory.projection.store import Store
 
 DIRECT = 5_000  # directions up to which K is formed
 SLOW = 1_000  # directions from which an eigendecomposition takes seconds
-EXHAUSTED = 0.01
+EXHAUSTED = 0.01  # share of an update below which hardly anything can be learned
 
 
 class Projector:
-    """P = I − Gᵀ K⁺ G for the parameters of `G`. Where G is sharded, projecting is collective."""
+    """P = I − Gᵀ K⁺ G for the parameters of `G`. If G is sharded, the methods are collective."""
 
     def __init__(self, G: Columns, solve: Whitened | Iterative):
         self.G, self.solve = G, solve
         self.names, self.n = tuple(G.params), G.n
         self.last: tuple[Tensor, Tensor] | None = None  # |u − P u|² and |u|² of the last update of a single model
-        self.dropped = 0  # rows that count as zero
+        self.dropped = 0  # the number of rows that count as zero
         self._warned = False
 
     @property
     def nbytes(self) -> int:
-        """Bytes beyond the stored gradients."""
+        """The bytes that are needed in addition to the stored gradients."""
         return self.G.nbytes + self.solve.nbytes
 
     def block(self, *names: str) -> Block:
-        """The block of these parameters, which must hold every row of G."""
+        """Return the block of these parameters, which must hold every row of G."""
         which = [self.names.index(name) for name in names]
         (found,) = [block for block, rows, those in self.G.terms if those == which and rows == slice(0, self.n)]
         return found
 
     def remove(self, params: Sequence[Tensor], opposite: Sequence[Tensor]) -> None:
-        """From params, take Gᵀ K⁺ G u in place; `opposite` is −u."""
+        """Subtract Gᵀ K⁺ G u from params in place; `opposite` is −u."""
         self.G.add_combination(params, self.coefficients(opposite))
 
     def coefficients(self, opposite: Sequence[Tensor]) -> Tensor:
-        """c = −K⁺ G u, so that Gᵀ c corrects the update u; `opposite` is −u."""
+        """Return c = −K⁺ G u, so that Gᵀ c corrects the update u; `opposite` is −u."""
         s = self.G.overlap(opposite)
         c = self.solve(s)
         if s.ndim == 1:
@@ -54,11 +54,11 @@ class Projector:
         return c
 
     def is_finite(self) -> bool:
-        """Whether the last update is known to be finite; where the answer is on another device, do not wait for it."""
+        """Return False if the last update was not finite. Return True without waiting if a GPU has the answer."""
         return self.last is None or self.last[1].device.type != "cpu" or math.isfinite(float(self.last[1]))
 
     def check_dropped(self) -> bool:
-        """Warn if some of the stored gradients are dropped; return whether there was something to say."""
+        """Warn if some stored gradients count as zero, and return whether any do."""
         if self.dropped:
             warnings.warn(
                 f"{self.dropped:,} of {self.n:,} stored gradients protect nothing: they are zero, or more than "
@@ -69,22 +69,20 @@ class Projector:
         return bool(self.dropped)
 
     def check_room(self) -> None:
-        """Warn once when hardly anything is left of an update; where the answer is on another device, do not wait."""
+        """Warn once if hardly anything is left of an update. Do not wait for a GPU to answer."""
         if self._warned or self.last is None or self.last[0].device.type != "cpu":
             return
-        share = remaining_share(self.last)
-        if not share <= EXHAUSTED:  # also where it is NaN
-            return
-        self._warned = True
-        warnings.warn(
-            f"{share:.2%} of an update is left after its projection: {self.n:,} directions leave hardly "
-            "any room to learn; remember fewer examples per task (per_task=) or use a larger model",
-            stacklevel=4,
-        )
+        if (share := remaining_share(self.last)) <= EXHAUSTED:
+            self._warned = True
+            warnings.warn(
+                f"{share:.2%} of an update is left after its projection: {self.n:,} directions leave hardly any room "
+                "to learn; remember fewer examples per task (per_task=) or use a larger model",
+                stacklevel=4,
+            )
 
 
 def remaining_share(last: tuple[Tensor, Tensor]) -> float:
-    """The share |P u| / |u| of an update; NaN where the update is not finite, or too large to tell."""
+    """Return the share |P u| / |u| of an update; NaN if the update, or its square, is not finite."""
     removed, whole = (float(t) for t in last)
     if not (math.isfinite(removed) and math.isfinite(whole)):
         return math.nan
@@ -92,7 +90,7 @@ def remaining_share(last: tuple[Tensor, Tensor]) -> float:
 
 
 def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None:
-    """P for those of the given parameters that have stored gradients; None if none has. Collective if sharded."""
+    """Return P for the parameters that have stored gradients; None if none of them has. Collective if sharded."""
     store.check_shapes({name: p.shape for name, p in params.items()})
     params = {name: p for name, p in params.items() if name in store.shapes}
     if not params:
@@ -112,6 +110,6 @@ def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None
 
 
 def _count_dropped(projector: Projector, scale: Tensor, whole: bool) -> Projector:
-    """The same, counting the rows that are zero in all parameters: in some parameters a row may well be zero."""
+    """Count the rows that are zero in the whole model; in some of its parameters a row may well be zero."""
     projector.dropped = int((scale == 0).sum()) if whole else 0
     return projector

@@ -1,7 +1,7 @@
-"""The pseudo-inverse K⁺ of the Gram matrix, as W with K⁺ = Wᵀ W, and the coefficients it gives: pure functions.
+"""Pure functions for the pseudo-inverse K⁺ of the Gram matrix, as W with K⁺ = Wᵀ W.
 
     K = G Gᵀ                     (..., n, n), float64
-    P = I − Gᵀ K⁺ G              the projection onto what may still change
+    P = I − Gᵀ K⁺ G              the projection onto the directions that are still free
     K⁺ = Wᵀ W                    W G has orthonormal rows: Gram–Schmidt's basis, never formed
 
 Leading axes `...` are for stacks of runs, each with its own K.
@@ -12,14 +12,14 @@ from torch import Tensor
 
 NEGLIGIBLE = 1e-12  # a gradient this much smaller than the largest counts as zero
 POWER_STEPS = 6
-SAFE = 1e-8  # a relative eigenvalue of K far above every cut-off: nothing would be cut off
+SAFE = 1e-8  # a relative eigenvalue of K far above every cut-off
 
 
 def cutoff(n: int, dtype: torch.dtype) -> float:
-    """The relative eigenvalue of K below which a direction counts as dependent on the others.
+    """Return the relative eigenvalue of K below which a direction counts as dependent on the others.
 
     Rounding in K itself is a few n ε of float64. In float32 an update's overlap has an error ε that K⁺
-    multiplies by the condition of G: directions beyond a condition of 10⁵ add more noise than protection.
+    multiplies by the condition of G, so directions beyond a condition of 10⁵ add more noise than protection.
 
     Examples:
         >>> cutoff(100, torch.float64) < cutoff(100, torch.float32)
@@ -30,10 +30,10 @@ def cutoff(n: int, dtype: torch.dtype) -> float:
 
 
 def whitener(K: Tensor, rtol: float) -> Tensor:
-    """W (..., r, n) with K⁺ = Wᵀ W, so that W G has orthonormal rows which span the rows of G.
+    """Return W (..., r, n) with K⁺ = Wᵀ W, so that W G has orthonormal rows which span the rows of G.
 
-    Rows of G are scaled to length 1 first: what is cut off is dependent, not merely small. In a stack r is
-    the largest rank; a run of a lower rank has zero rows.
+    Rows of G are scaled to length 1 first, so that only dependent rows are cut off, not small ones. In a stack r is
+    the largest rank, and a run of a lower rank has zero rows.
 
     Examples:
         >>> G = torch.tensor([[3.0, 0, 0], [3.0, 0, 0], [0, 0, 0], [1, 1, 0]], dtype=torch.float64)
@@ -52,14 +52,14 @@ def whitener(K: Tensor, rtol: float) -> Tensor:
 
 
 def triangular_whitener(K: Tensor, known: Tensor | None = None) -> Tensor | None:
-    """The same by Cholesky, a triangular W (n, n), or None where K is not well conditioned; of one model.
+    """Return a triangular W (n, n) of one model by Cholesky; None if K is not well conditioned.
 
-    With rows of unit length, S = diag(1 / |g_i|), it is S K S = L Lᵀ and W = L⁻¹ S. `known` is the W of the first
-    rows; then only its new rows are computed:
+    With S = diag(1 / |g_i|), which scales rows to length 1, S K S = L Lᵀ and W = L⁻¹ S. If `known` is the W of the
+    first rows, only the new rows are computed:
 
         B = S K_new,old Wᵀ,    C Cᵀ = S K_new S − B Bᵀ,    W' = [−C⁻¹ B W, C⁻¹ S].
 
-    It takes a fraction of the time of `whitener`, and less where few rows are new.
+    This takes a fraction of the time of `whitener`, and less if few rows are new.
 
     Examples:
         >>> G = torch.randn(5, 9, dtype=torch.float64)
@@ -88,7 +88,7 @@ def triangular_whitener(K: Tensor, known: Tensor | None = None) -> Tensor | None
 
 
 def _smallest_eigenvalue(X: Tensor) -> float:
-    """The smallest eigenvalue of (Xᵀ X)⁻¹, from above, by the power method."""
+    """Return an upper bound of the smallest eigenvalue of (Xᵀ X)⁻¹ by the power method."""
     v = torch.randn(len(X), dtype=X.dtype, generator=torch.Generator().manual_seed(0)).to(X.device)
     for _ in range(POWER_STEPS):
         v = coefficients(X, v / v.norm())
@@ -96,7 +96,7 @@ def _smallest_eigenvalue(X: Tensor) -> float:
 
 
 def rank(K: Tensor, rtol: float) -> Tensor:
-    """The number of independent rows of G, (...): the rows of W that are not zero, without computing W.
+    """Return the number of independent rows of G, (...), without computing W.
 
     Examples:
         >>> G = torch.tensor([[3.0, 0], [6.0, 0], [0, 0]], dtype=torch.float64)
@@ -109,24 +109,24 @@ def rank(K: Tensor, rtol: float) -> Tensor:
 
 
 def scales(K: Tensor) -> Tensor:
-    """1 / |g_i| for each row of G, (..., n), and 0 for those that count as zero."""
+    """Return 1 / |g_i| for each row of G, (..., n), and 0 for rows that count as zero."""
     return inverse_lengths(K.diagonal(dim1=-2, dim2=-1).clamp(min=0))
 
 
 def inverse_lengths(squares: Tensor) -> Tensor:
-    """1 / |g_i| from |g_i|² of each row, (..., n), and 0 for those that count as zero."""
+    """Return 1 / |g_i| from |g_i|² of each row, (..., n), and 0 for rows that count as zero."""
     norms = squares.sqrt()
     floor = NEGLIGIBLE * norms.amax(-1, keepdim=True) if norms.shape[-1] else norms
     return torch.where(norms > floor, 1 / norms, 0)
 
 
 def _independent(lam: Tensor, rtol: float) -> Tensor:
-    """Which of the ascending eigenvalues (..., n) are not cut off."""
+    """Return a mask of the ascending eigenvalues (..., n) that are not cut off."""
     return lam > rtol * lam[..., -1:].clamp(min=torch.finfo(lam.dtype).tiny)
 
 
 def coefficients(W: Tensor, s: Tensor) -> Tensor:
-    """c = K⁺ s = Wᵀ (W s): the combination Gᵀ c of stored gradients to take out of an update with overlap s.
+    """Return c = K⁺ s = Wᵀ (W s), so that Gᵀ c is the part of an update with overlap s that G spans.
 
     Examples:
         >>> coefficients(torch.eye(2), torch.tensor([1.0, 2.0]))

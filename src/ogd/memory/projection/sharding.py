@@ -1,7 +1,7 @@
-"""G divided among the ranks of `torch.distributed`: each keeps its own rows, or all of them keep the same ones.
+"""G on several ranks of `torch.distributed`, either whole on each rank or divided among them.
 
-whole      each rank keeps all of G
-sharded    rank r keeps its rows G_r:    G u = [G_r u]_r,    Gᵀ c = Σ_r G_rᵀ c_r,    and each rank all of K
+whole      each rank stores all of G
+sharded    rank r stores its rows G_r and all of K:    G u = [G_r u]_r,    Gᵀ c = Σ_r G_rᵀ c_r
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from ogd.memory.ranks.collective import clone_tensors, stream_items
 
 
 def sharded_store(store: Store) -> Store:
-    """The rank's rows of a store that every rank holds whole: of n rows those from ⌊n r / N⌋ on."""
+    """Return rows ⌊n r / N⌋ to ⌊n (r + 1) / N⌋ of a store of n rows that every rank holds whole, on rank r of N."""
     if store.sharded:
         return store
     n, r, N = len(store), dist.get_rank(), dist.get_world_size()
@@ -28,7 +28,7 @@ def sharded_store(store: Store) -> Store:
 
 
 def whole_store(store: Store) -> Store:
-    """The store with the rows of all ranks. Collective if it is sharded."""
+    """Return the store with the rows of all ranks. Collective if sharded."""
     if not store.sharded:
         return store
     device = store.pieces[0].block.device if store.pieces else torch.device("cpu")
@@ -36,10 +36,10 @@ def whole_store(store: Store) -> Store:
 
 
 def all_pieces(pieces: Iterable[Piece], device: torch.device) -> list[Piece]:
-    """The pieces of all ranks, in the order of their rows. Collective."""
+    """Return the pieces of all ranks in the order of their rows. Collective."""
     return append_pieces((), sorted(stream_items(pieces, device), key=lambda piece: piece.start))
 
 
 def check_same_store(store: Store) -> None:
-    """Raise on every rank unless all of them hold the same store. Collective."""
+    """Raise on every rank unless all ranks hold the same store. Collective."""
     check_same(lambda: (store.fingerprint, f"{len(store):,} directions in {store.nbytes:,} bytes"))

@@ -1,11 +1,11 @@
-"""How K⁺ is applied: c = K⁺ s.
+"""Two ways to compute c = K⁺ s.
 
     Whitened    K⁺ = Wᵀ W (`pseudo_inverse`)
-    Iterative   K c = s by conjugate gradients, K v = G (Gᵀ v); for many rows: K is never formed
+    Iterative   K c = s by conjugate gradients with K v = G (Gᵀ v), for many rows, without forming K
 
-The preconditioner of the second knows K from m sampled rows (Nyström): with F = K_·m W_mᵀ, K ≈ F Fᵀ + σ I, where σ is
-what the sample leaves of the diagonal. Its inverse is (I − F (σ I + FᵀF)⁻¹ Fᵀ) / σ. The residual s − K c is what the
-projected update still changes of the remembered outputs, to first order.
+The preconditioner of `Iterative` approximates K from m sampled rows (Nyström). With F = K_·m W_mᵀ, K ≈ F Fᵀ + σ I,
+where σ is the mean of the diagonal of K − F Fᵀ. Its inverse is (I − F (σ I + FᵀF)⁻¹ Fᵀ) / σ. The residual s − K c is
+the change of the remembered outputs, to first order, that the projected update still causes.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,16 @@ from ogd.memory.blocks.block import working_dtype
 from ogd.memory.projection.columns import Columns
 from ogd.memory.projection.pseudo_inverse import coefficients, inverse_lengths
 
-TOLERANCE = 1e-3  # of the change of the remembered outputs, to first order, that may remain
-MAX_ITERATIONS = 500  # iterations
+TOLERANCE = 1e-3  # share of the first-order change of the remembered outputs that may remain
+MAX_ITERATIONS = 500
 JITTER = 1e-9
-SAMPLE = 2_000  # rows that the preconditioner knows
+SAMPLE = 2_000  # rows from which the preconditioner is made
 
 Product = Callable[[Tensor], Tensor]
 
 
 class Whitened:
-    """K⁺ = Wᵀ W."""
+    """Compute K⁺ s with K⁺ = Wᵀ W."""
 
     def __init__(self, W: Tensor):
         self.W = W  # (..., r, n)
@@ -41,7 +41,7 @@ class Whitened:
 
 
 class Iterative:
-    """K⁺ s without K, by products with G. Collective if G is sharded: all ranks see the same numbers."""
+    """Compute K⁺ s by products with G, without K. Collective if G is sharded."""
 
     def __init__(self, G: Columns):
         self.G, self.iterations = G, 0
@@ -76,7 +76,7 @@ class Iterative:
 def conjugate_gradients(
     product: Product, s: Tensor, precondition: Product, tolerance: float = TOLERANCE, most: int = MAX_ITERATIONS
 ) -> tuple[Tensor, int]:
-    """c with |s − K c| ≤ tolerance |s|, and the iterations it took.
+    """Return c with |s − K c| ≤ tolerance |s|, and the number of iterations.
 
     Examples:
         >>> K = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64)
@@ -89,7 +89,7 @@ def conjugate_gradients(
     z = precondition(r)
     p, gamma = z, r @ z
     for step in range(most):
-        if not float(r.norm()) > goal:  # also where it is not a number
+        if not float(r.norm()) > goal:  # also if it is NaN
             return c, step
         q = product(p)
         alpha = gamma / (p @ q)
@@ -101,16 +101,15 @@ def conjugate_gradients(
 
 
 class Nystrom:
-    """The preconditioner, from unit rows: C = K of all rows with m sampled ones (n, m), and the sample's own K."""
+    """The preconditioner from K of all unit rows with m sampled ones, C (n, m), and from K of the sample."""
 
     def __init__(self, C: Tensor, sampled: Tensor, dtype: torch.dtype):
-        m = len(sampled)
-        eye = torch.eye(m, dtype=C.dtype, device=C.device)
         lam, V = torch.linalg.eigh(sampled)
         keep = lam > JITTER * lam[-1]
         F = C @ (V[:, keep] * lam[keep].rsqrt())  # (n, m)
         self.sigma = max(float((1 - F.square().sum(1)).clamp(min=0).mean()), JITTER)
-        H = torch.linalg.inv(torch.linalg.cholesky(F.mT @ F + self.sigma * eye[: F.shape[1], : F.shape[1]]))
+        eye = torch.eye(F.shape[1], dtype=C.dtype, device=C.device)
+        H = torch.linalg.inv(torch.linalg.cholesky(F.mT @ F + self.sigma * eye))
         self.E: Tensor = (F @ H.mT).to(dtype)  # (n, m): F (σ I + FᵀF)⁻¹ Fᵀ = E Eᵀ
 
     def __call__(self, r: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""All of G: pieces, each a block of some parameters and some rows; and K = G Gᵀ for the columns asked for."""
+"""The store of all pieces of G, and of K = G Gᵀ in the columns of some parameters."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ Shapes = Mapping[str, torch.Size]
 
 
 class Store:
-    """The pieces of G, task by task, with the shapes of their parameters and K for the columns asked for.
+    """The pieces of G, task by task, with the shapes of their parameters and K for sets of parameters.
 
     For a stack of runs the pieces, the shapes and K begin with the same axes `...`; a single model has none.
-    Sharded, the pieces are this rank's rows of G only; tasks, shapes and K are those of all ranks.
+    If sharded, the pieces are only this rank's rows of G, but tasks, shapes and K are those of all ranks.
     """
 
     unit: ClassVar[str] = "directions"
@@ -42,8 +42,8 @@ class Store:
         self.rows_per_example = tuple([1] * len(self.tasks) if rows_per_example is None else rows_per_example)
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
-        self.whiteners: dict[frozenset[str], Tensor] = {}  # of the K that are well conditioned
-        self.singular: set[frozenset[str]] = set()  # the others
+        self.whiteners: dict[frozenset[str], Tensor] = {}  # W for each K that is well conditioned
+        self.singular: set[frozenset[str]] = set()  # the keys of the other K
 
     def __len__(self) -> int:
         return sum(self.tasks)
@@ -58,17 +58,17 @@ class Store:
 
     @property
     def total_nbytes(self) -> int:
-        """Bytes of the rows of all ranks. Collective if sharded."""
+        """The bytes of the rows of all ranks. Collective if sharded."""
         return sum(gather_results(lambda: self.nbytes, "count its bytes")) if self.sharded else self.nbytes
 
     @property
     def derived_nbytes(self) -> int:
-        """Bytes of K and of its W."""
+        """The bytes of K and W."""
         return sum(t.nbytes for kind in (self.grams, self.whiteners) for t in kind.values())
 
     @property
     def fingerprint(self) -> bytes:
-        """A hash of all that is stored; of a sharded store, of what its ranks must have in common.
+        """A hash of all stored values, or for a sharded store of those that its ranks have in common.
 
         Examples:
             >>> Store().fingerprint == Store().fingerprint, Store().fingerprint == Store(tasks=[1]).fingerprint
@@ -83,13 +83,13 @@ class Store:
 
     @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
-        """The number of independent rows; in a stack that of the run which has most."""
+        """The number of independent rows, in a stack the largest number of all runs."""
         if len(self) and self.triangular_whitener(self.shapes) is not None:
             return len(self)
         return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
 
     def triangular_whitener(self, names: Collection[str]) -> Tensor | None:
-        """W of K where no cut-off would change K⁺, extended from fewer rows; None for others and for stacks."""
+        """Return W, extended from the W of fewer rows; None for a stack, or if a cut-off might change K⁺."""
         key, K = frozenset(names), self.gram(names)
         if self.lead or not len(self) or key in self.singular:
             return None
@@ -104,7 +104,7 @@ class Store:
         return W
 
     def with_task(self, new: Iterable[Piece], rows: int, shapes: Shapes, rows_per_example: int = 1) -> "Store":
-        """Return this store and another task; K of the old rows is kept."""
+        """Return the store with another task, keeping K of the old rows."""
         self.check_shapes(shapes)
         pieces = append_pieces(self.pieces, new)
         stored = {name: shapes[name] for piece in pieces for name in piece.names if name in shapes}
@@ -146,9 +146,9 @@ class Store:
         return self.with_rows([[] if t == task else range(rows) for t, rows in enumerate(self.tasks)])
 
     def with_rows(self, tasks: Sequence[Sequence[int]]) -> "Store":
-        """Return the store that would be there if only these rows of each task had ever been remembered.
+        """Return the store with only these rows of each task, without tasks that keep no row. Collective if sharded.
 
-        A task that keeps no row is dropped. Collective if sharded.
+        It is the same as if no other rows had been remembered.
         """
         starts = [sum(self.tasks[:t]) for t in range(len(self.tasks))]
         rows = torch.tensor([start + row for start, kept in zip(starts, tasks, strict=True) for row in kept]).long()
@@ -173,12 +173,12 @@ class Store:
         return [part for piece in self.pieces for part in piece.only(names)]
 
     def gram(self, names: Collection[str]) -> Tensor:
-        """K (..., n, n) of the columns of some parameters, brought up to date."""
+        """Return K (..., n, n) of the columns of some parameters, extended by the rows that it lacks."""
         key = frozenset(names)
         pieces = self.only(key)
         device = pieces[0].block.device if pieces else None
         nothing = torch.zeros(*self.lead, 0, 0, dtype=torch.float64, device=device)
-        if not len(self):  # not kept: the leading axes come with the first task
+        if not len(self):  # not cached, because the leading axes are only known with the first task
             return nothing
         if key not in self.grams:
             self.grams[key] = self._initial_gram(key, nothing)
@@ -192,23 +192,23 @@ class Store:
         return K
 
     def _initial_gram(self, key: frozenset[str], nothing: Tensor) -> Tensor:
-        """A K to extend: one of fewer columns serves as well if the others were zero in its rows."""
+        """Return a K to extend, which may be that of fewer parameters if the others are zero in its rows."""
         for known, K in self.grams.items():
-            if self.sharded:  # what the others' rows hold is not known here
+            if self.sharded:  # other ranks may have such rows
                 break
             if known < key and all(piece.start >= K.shape[-1] for piece in self.only(key - known)):
                 return self.grams.pop(known)
         return nothing
 
     def check_shapes(self, shapes: Shapes) -> None:
-        """Raise if a parameter has another shape than its stored gradients."""
+        """Raise a ValueError if a parameter and its stored gradients have different shapes."""
         for name, shape in shapes.items():
             if self.shapes.get(name, shape) != shape:
                 raise shape_error(name, shapes, self.shapes)
 
 
 def shape_error(name: str, shapes: Shapes, stored: Shapes) -> ValueError:
-    """Say that a parameter has another shape than its stored gradients, and what to do."""
+    """Return the error for a parameter and stored gradients of different shapes."""
     return ValueError(
         f"parameter {name!r} has shape {tuple(shapes[name])}, its stored gradients {tuple(stored[name])}: only the "
         "outputs of a layer may grow (its first axis); give a different layer a new name, or forget the tasks and "
@@ -228,6 +228,6 @@ def _rows_of_piece(piece: Piece, rows: Tensor) -> list[Piece]:
 
 
 def _rows_of_block(block: Block, rows: Sequence[int]) -> Block:
-    """Copy rows of a block, so that the others take no memory."""
+    """Copy rows of a block, so that the memory of the other rows becomes free."""
     cuts = [0, *(i for i in range(1, len(rows)) if rows[i] != rows[i - 1] + 1), len(rows)]
     return block[0:0].concatenate(*(block[rows[i] : rows[j - 1] + 1] for i, j in itertools.pairwise(cuts)))

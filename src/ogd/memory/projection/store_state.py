@@ -1,8 +1,8 @@
-"""Stored gradients as JSON values and tensors, and back. Nothing read is trusted: all of it is checked.
+"""Convert stored gradients to JSON values and tensors, and back. All that is read is checked.
 
-tasks             rows of each task
-rows_per_example  of each task
-shapes            of the parameters
+tasks             the number of rows of each task
+rows_per_example  the number of rows per example of each task
+shapes            the shapes of the parameters
 pieces            the kind, names and first row of each block; its tensors are `<piece>.A`, `.X`, `.D`, `.index`, `.G`
 """
 
@@ -35,7 +35,7 @@ def store_state(store: Store) -> dict[str, Any]:
 
 
 def store_from_state(stored: Mapping[str, Any], params: Mapping[str, Tensor]) -> Store:
-    """Return the store of a state, or raise a ValueError if it does not fit the model's parameters or itself."""
+    """Return the store of a state; raise a ValueError if the state contradicts itself or the model's parameters."""
     try:
         tasks = [whole_number(rows, 1) for rows in stored["tasks"]]
         rows_per_example = [whole_number(rows, 1) for rows in stored["rows_per_example"]]
@@ -48,11 +48,11 @@ def store_from_state(stored: Mapping[str, Any], params: Mapping[str, Tensor]) ->
     if tensors:
         raise ValueError(f"the state has tensors that belong to no piece: {sorted(tensors)}")
     if any(piece.stop > sum(tasks) for piece in pieces):
-        raise ValueError("the state has more rows than its tasks account for")
+        raise ValueError(f"the state has more rows than its tasks, which have {sum(tasks):,}")
     _check_overlap(pieces)
     _check_complete(pieces, sum(tasks))
     if len(rows_per_example) != len(tasks) or any(rows % k for rows, k in zip(tasks, rows_per_example, strict=True)):
-        raise ValueError("the state has tasks whose rows do not make whole examples")
+        raise ValueError(f"the tasks' {tasks} rows do not make whole examples of {rows_per_example} rows")
     return Store(pieces, tasks, shapes, rows_per_example)
 
 
@@ -70,7 +70,7 @@ def _check_model(shapes: Mapping[str, torch.Size], params: Mapping[str, Tensor])
 
 
 def _check_overlap(pieces: list[Piece]) -> None:
-    """A row and parameter must not be stored twice: it would count twice."""
+    """Raise a ValueError if a row of a parameter is stored twice, because it would count twice."""
     ends: dict[str, int] = {}
     for name, start, stop in sorted((name, p.start, p.stop) for p in pieces for name in p.names):
         if start < ends.get(name, 0):
@@ -79,7 +79,7 @@ def _check_overlap(pieces: list[Piece]) -> None:
 
 
 def _check_complete(pieces: list[Piece], n: int) -> None:
-    """Each row must be stored for some parameter: one that is not would count and protect nothing."""
+    """Raise a ValueError if a row is stored for no parameter, because it would count but protect nothing."""
     end = 0
     for start, stop in sorted((piece.start, piece.stop) for piece in pieces):
         if start > end:

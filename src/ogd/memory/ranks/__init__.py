@@ -1,1 +1,1 @@
-"""Several processes of `torch.distributed` with one memory."""
+"""One memory for several processes of `torch.distributed`."""

@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same memory: each sends the fingerprint of its own."""
+"""A check that all ranks hold the same memory, by its fingerprint."""
 
 import hashlib
 from collections.abc import Callable
@@ -10,14 +10,14 @@ from ogd.memory.ranks.collective import gather_results
 
 
 def check_same(read: Callable[[], tuple[bytes, str]]) -> None:
-    """Raise on every rank unless all of them read the same fingerprint, given with its memory in words. Collective."""
-    said = gather_results(read, "read its memory")
-    if len({found for found, _ in said}) > 1:
-        held = "; ".join(f"rank {r} holds {words}" for r, (_, words) in enumerate(said))
+    """Raise on every rank unless `read` returns the same fingerprint on all, with a description. Collective."""
+    answers = gather_results(read, "read its memory")
+    if len({fingerprint for fingerprint, _ in answers}) > 1:
+        held = "; ".join(f"rank {r} holds {words}" for r, (_, words) in enumerate(answers))
         raise RuntimeError(
             f"the ranks hold different memories, so their weights would drift apart ({held}): call remember on all "
-            "ranks after init_process_group, and load the same file on all; or give distributed=False if "
-            "each rank trains a model of its own"
+            "ranks after init_process_group, and load the same file on all; or pass distributed=False if "
+            "each rank trains its own model"
         )
 
 

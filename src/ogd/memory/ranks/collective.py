@@ -1,4 +1,4 @@
-"""The other processes of `torch.distributed`: what one rank says to all, and what all of them add up to.
+"""Exchange of results and tensors between the ranks of `torch.distributed`.
 
 `gather_results`, `sum_over_ranks` and `stream_items` are collective. All ranks must call them in the same order,
 otherwise some wait for ever.
@@ -24,34 +24,30 @@ class _Outline:
     dtype: torch.dtype
 
 
-def _outline(t: Tensor) -> _Outline:
-    return _Outline(t.shape, t.dtype)
-
-
 def has_several_ranks() -> bool:
-    """Whether this process is one of several."""
+    """Return whether this process is one of several ranks."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def gather_results(work: Callable[[], T], what: str) -> list[T]:
-    """What `work` returned on each rank. An error on one rank is raised on all, so that none waits for ever."""
+    """Return the results of `work` on all ranks. Raise an error of one rank on all, so that none waits for ever."""
     result, error = None, None
     try:
         result = work()
     except Exception as raised:
         error = raised
-    said: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(said, (result, None if error is None else f"{type(error).__name__}: {error}"))
+    answers: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(answers, (result, None if error is None else f"{type(error).__name__}: {error}"))
     if error is not None:
         raise error
-    for rank, (_, message) in enumerate(said):
+    for rank, (_, message) in enumerate(answers):
         if message is not None:
             raise RuntimeError(f"rank {rank} could not {what}, so no rank did: {message}")
-    return [result for result, _ in said]
+    return [result for result, _ in answers]
 
 
 def sum_over_ranks(*ts: Tensor) -> list[Tensor]:
-    """The ranks' tensors added up, the same bits on all of them; in one message, because each has its delay."""
+    """Return the sums of the ranks' tensors, bit-identical on all ranks, sent in one message to save latency."""
     total = torch.cat([t.reshape(-1).to(_exchange_device()) for t in ts])
     dist.all_reduce(total)
     parts = total.split([t.numel() for t in ts])
@@ -59,40 +55,41 @@ def sum_over_ranks(*ts: Tensor) -> list[Tensor]:
 
 
 def stream_items(items: Iterable[T], device: torch.device) -> Iterator[T]:
-    """Each rank's items on all ranks, one at a time, in the order of the ranks.
+    """Yield the items of all ranks, one at a time, in the order of the ranks.
 
-    An item is a dataclass of tensors, plain values and other such dataclasses: the pieces of a store.
+    An item is a dataclass of tensors, plain values and such dataclasses, for example a piece of a store.
     """
     own = list(items)
-    outlines = gather_results(lambda: [_map_tensors(item, _outline) for item in own], "list its rows")
+    outline = partial(_map_tensors, change=lambda t: _Outline(t.shape, t.dtype))
+    outlines = gather_results(lambda: [outline(item) for item in own], "list its rows")
     for source, those in enumerate(outlines):
-        for i, outline in enumerate(those):
+        for i, received in enumerate(those):
             if source == dist.get_rank():
                 _map_tensors(own[i], partial(_send, source=source))
                 yield own[i]
             else:
-                yield _map_tensors(outline, partial(_receive, source=source, device=device))
+                yield _map_tensors(received, partial(_receive, source=source, device=device))
 
 
 def common_generator(generator: Generator) -> Generator:
-    """Return a generator in the state of rank 0's: ranks with parts of different sizes have drawn differently."""
+    """Return a generator in the state of rank 0's, because ranks may have drawn different amounts."""
     return Generator().set_state(gather_results(generator.get_state, "send its random state")[0])
 
 
 def torch_seed(shared: bool = False) -> int:
-    """Return torch's seed, within the 63 bits that a file holds; if ranks share a memory, that of rank 0."""
+    """Return torch's seed in the 63 bits that a file can hold, from rank 0 if the ranks share a memory."""
     seed = gather_results(torch.initial_seed, "send its seed")[0] if shared else torch.initial_seed()
     return seed % 2**63
 
 
 def clone_tensors(item: T) -> T:
-    """The same with tensors of its own: a slice's tensors would keep the whole in memory."""
+    """Return a copy with cloned tensors, because views would keep the whole tensors in memory."""
     copy: T = _map_tensors(item, torch.clone)
     return copy
 
 
 def _map_tensors(item: Any, change: Callable[[Any], Any]) -> Any:
-    """A dataclass with every tensor in it, or outline of one, changed."""
+    """Return a dataclass with `change` applied to every tensor, or outline of a tensor, in it."""
     if isinstance(item, Tensor | _Outline):
         return change(item)
     if not is_dataclass(item) or isinstance(item, type):
@@ -115,7 +112,7 @@ def _receive(outline: _Outline, source: int, device: torch.device) -> Tensor:
 
 
 def _exchange_device() -> torch.device:
-    """Where tensors must be for the ranks to exchange them."""
+    """Return the device on which the ranks exchange tensors."""
     if "nccl" in dist.get_backend() and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
