@@ -222,8 +222,7 @@ class Memory(ABC):
             with self._statistics.called_modules() as called:
                 yield
             if self._shared:
-                # a rank may have had no share
-                called = set().union(*gather_results(lambda: called, "name its modules"))
+                called = set().union(*gather_results(lambda: called, "name its modules"))  # a rank may lack a share
             self._statistics.names = self._statistics.names | called
             self._statistics.freeze()
             self._versions = versions(self._parameters.named().values())

@@ -1,9 +1,9 @@
-"""Which tensor each stored name stands for; and what has become of it when the model was changed since.
+"""The tensor that each stored name refers to, and the update of a store after a change of the model.
 
-the same tensor under another name     the new name is stored
-a weight that is computed by now       its gradients are pulled back to what it is computed from
-another tensor under the same name     said once if its values are others; zeros are added for new outputs
-gone                                   an error that names it
+the same tensor has another name       use the new name
+the weight is computed                 pull its gradients back to the tensors from which it is computed
+another tensor has the name            add zeros for new outputs, and warn once if its values differ
+the tensor is gone                     raise a ValueError that names it
 """
 
 import warnings
@@ -22,17 +22,17 @@ from ogd.memory.projection.store import Store
 
 
 class Binding:
-    """The tensors of a store's names. They are held, not only known by id, which another tensor may get."""
+    """The tensors of a store's names. They are held, because another tensor could get the id of a freed one."""
 
     def __init__(self, parameters: Parameters):
         self.parameters = parameters
         self.tensors: dict[str, Tensor] = {}
-        self.known: list[Tensor] = []  # every parameter that the model had when the names were bound
+        self.known: list[Tensor] = []  # every parameter of the model when the names were bound
         self._places: list[tuple[dict[str, nn.Parameter | None], str, Tensor]] = []
-        self._masks: dict[str, tuple[nn.Module, str, Tensor | None]] = {}  # of the parameters that are pruned
+        self._masks: dict[str, tuple[nn.Module, str, Tensor | None]] = {}  # the masks of pruned parameters
 
     def bind(self, names: Iterable[str]) -> None:
-        """From now on these names stand for the parameters that the model has under them."""
+        """Bind these names to the model's present parameters."""
         params = self.parameters.named()
         modules = _modules(self.parameters.model)
         self.tensors = {name: params[name] for name in names}
@@ -46,14 +46,14 @@ class Binding:
                 self._masks[name] = (modules[path], pruned, mask_of(modules[path], pruned))
 
     def intact(self) -> bool:
-        """Whether every tensor is still where it was, and no pruning mask is new; quick enough for every step."""
+        """Return whether every tensor is in its place and no pruning mask is new; fast enough for every step."""
         for parameters, leaf, tensor in self._places:
             if parameters.get(leaf) is not tensor:
                 return False
         return not any(map(self._has_new_mask, self._masks))
 
     def rebind(self, store: Store) -> Store:
-        """The store with the names, shapes and rows of the model as it is now; itself if nothing has changed."""
+        """Return the store updated to the model's present names and shapes; the same store if nothing has changed."""
         params = self.parameters.named()
         same = all(params.get(name) is self.tensors[name] for name in store.shapes)
         if same and self.intact():
@@ -73,7 +73,7 @@ class Binding:
     def _classify(
         self, store: Store, params: dict[str, nn.Parameter]
     ) -> tuple[dict[str, str], dict[str, Reparametrisation], list[str]]:
-        """For the stored names: where the same tensor is now, which are computed, which another tensor has taken."""
+        """Return the present names of the stored tensors, which are computed, and which are replaced."""
         at = {id(p): name for name, p in params.items()}
         moved = {s: at[id(t)] for s, t in self.tensors.items() if s in store.shapes and id(t) in at}
         modules = _modules(self.parameters.model)
@@ -89,14 +89,14 @@ class Binding:
         replaced = [s for s in rest if s in params and s not in moved.values()]
         if gone := [s for s in rest if s not in replaced]:
             raise ValueError(
-                f"{', '.join(gone)}: remembered, but no longer a parameter of the model, nor is the same tensor under "
-                "another name, so the remembered outputs cannot be protected: change the model before `remember`, or "
+                f"{', '.join(gone)}: remembered, but no longer a parameter of the model, under this or another name, "
+                "so the remembered outputs cannot be protected: change the model before `remember`, or "
                 "forget the tasks (memory.forget) and remember them again"
             )
         return moved, computed, replaced
 
     def _changed(self, s: str, moved: dict[str, str]) -> bool:
-        """Whether a stored name may be computed by now: its tensor is elsewhere, or has a new mask."""
+        """Return whether a stored weight may be computed now, because its tensor has moved or has a new mask."""
         return moved.get(s) != s or (s in self._masks and self._has_new_mask(s))
 
     def _has_new_mask(self, name: str) -> bool:
@@ -108,15 +108,15 @@ def warn_replaced(names: list[str]) -> None:
     if names:
         warnings.warn(
             f"{', '.join(names)}: replaced by another tensor with other values since the last `remember`. The stored "
-            "gradients are those of the old one, and from now on protect the new one. If the remembered outputs are "
-            "gone with it, forget the tasks (memory.forget) and remember them again. With every > 1, call "
+            "gradients are those of the old tensor, but protect the new one from now on. If the new tensor changes the "
+            "remembered outputs, forget the tasks (memory.forget) and remember them again. With every > 1, call "
             "memory.settle() before you copy weights",
             stacklevel=4,
         )
 
 
 def _continues(old: Tensor, new: Tensor) -> bool:
-    """Whether a new tensor begins with the values of the old one, or this cannot be known."""
+    """Return whether a new tensor begins with the values of the old one, or cannot be compared."""
     if type(old) is not type(new) or old.is_meta or new.is_meta or old.ndim != new.ndim:
         return type(old) is not type(new) or old.is_meta or new.is_meta
     begin = new.detach()[tuple(slice(0, size) for size in old.shape)]
@@ -124,7 +124,7 @@ def _continues(old: Tensor, new: Tensor) -> bool:
 
 
 def _modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Every module by its plain name; instead of a wrapper, what it wraps."""
+    """Return every module by its plain name, with the wrapped module in place of a wrapper."""
     plain = plain_names(model)
     return {plain[name]: module for name, module in model.named_modules(remove_duplicate=False)}
 

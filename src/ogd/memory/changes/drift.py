@@ -1,7 +1,7 @@
-"""How far remembered outputs have moved, to first order.
+"""The drift of remembered outputs, to first order.
 
-The drift of a remembered output since its task ended is g · (w − w*). Of the weights w* at the end of each task only
-the last are kept: when another task ends, the drift so far is added up for each row.
+The drift of a remembered output since the end of its task is g · (w − w*). Only the weights w* at the end of the last
+task are stored. When another task ends, the drift until then is stored for each row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from ogd.memory.ranks.collective import sum_over_ranks
 
 
 class Drift:
-    """The first-order change of every remembered output: one copy of the weights, and a number per row."""
+    """The first-order change of every remembered output, from a copy of the weights and a number per row."""
 
     def __init__(self) -> None:
         self.weights: dict[str, Tensor] = {}
         self.rows = torch.zeros(0, dtype=torch.float64)
 
     def now(self, store: Store, params: Mapping[str, Tensor]) -> Tensor:
-        """The change of each output since its task was remembered, (n,). Collective if sharded."""
+        """Return the change of each output since its task was remembered, (n,). Collective if sharded."""
         change = torch.zeros(len(store), dtype=torch.float64)
         for piece in store.pieces:
             u = [self._moved(name, params.get(name), shape=store.shapes[name]) for name in piece.names]
@@ -34,16 +34,14 @@ class Drift:
         return change
 
     def add_task(self, before: Store, after: Store, params: Mapping[str, Tensor], rows: int) -> None:
-        """Another task of so many rows has been stored; where others went for it, drift is counted from now on."""
-        if len(after) != len(before) + rows:
-            self.reset(after, params)
-            return
-        change = self.now(before, params)
+        """Store the drift before another task of `rows` rows; reset it if other rows were evicted."""
+        evicted = len(after) != len(before) + rows
+        change = self.rows[:0] if evicted else self.now(before, params)
         self.reset(after, params)
         self.rows[: len(change)] = change
 
     def reset(self, store: Store, params: Mapping[str, Tensor]) -> None:
-        """Count from the present weights."""
+        """Set the drift to zero at the present weights."""
         self.rows = torch.zeros(len(store), dtype=torch.float64)
         self.weights = {name: p.detach().clone() for name, p in params.items() if name in store.shapes}
 
@@ -56,5 +54,5 @@ class Drift:
 
 
 def rms_by_task(change: Tensor, tasks: Sequence[int]) -> tuple[float, ...]:
-    """The root mean square of each task's rows."""
+    """Return the root mean square of each task's rows."""
     return tuple(float(part.square().mean().sqrt()) for part in change.split(list(tasks)))

@@ -1,7 +1,7 @@
-"""Layers whose outputs grow (5 → 10 classes): the stored gradients get zeros for the new outputs.
+"""Stored gradients of layers whose outputs grow (5 → 10 classes), padded with zeros for the new outputs.
 
-No remembered output depends on a row of the weight, or an entry of the bias, that was not there: its gradient is zero.
-New inputs are another matter: on the old examples they had values that nobody stored.
+No remembered output depends on a new row of the weight or a new entry of the bias, so its gradient is zero. New inputs
+are not supported, because their activations on the old examples were not stored.
 """
 
 from dataclasses import replace
@@ -12,9 +12,9 @@ from ogd.memory.projection.store import Shapes, Store, shape_error
 
 
 def pad_store(store: Store, shapes: Shapes) -> Store:
-    """The store for parameters some of which have grown to `shapes`; K stays as it is.
+    """Return the store for parameters that have grown to `shapes`, with the same K.
 
-    Raises where a parameter has grown otherwise than in its outputs.
+    A ValueError is raised if a parameter has grown in another way than by new outputs.
     """
     grown = {name: shape for name, shape in shapes.items() if store.shapes.get(name, shape) != shape}
     pieces = [part for piece in store.pieces for part in _pad_piece(piece, store.shapes, grown)]
@@ -24,7 +24,7 @@ def pad_store(store: Store, shapes: Shapes) -> Store:
 
 
 def _pad_piece(piece: Piece, old: Shapes, new: Shapes) -> list[Piece]:
-    """Pad a piece as it is, else parameter by parameter, else written out."""
+    """Pad a piece in its form; if that cannot be done, parameter by parameter, or as dense rows."""
     if not any(name in new for name in piece.names):
         return [piece]
     sizes = [old[name] for name in piece.names], [new.get(name, old[name]) for name in piece.names]

@@ -1,8 +1,8 @@
-"""Parameters that came after `remember` and in the way of remembered outputs: adapters (LoRA), inserted layers.
+"""Parameters that were added after `remember` and change remembered outputs, as in adapters (LoRA) or inserted layers.
 
-A new head stands beside the remembered layers, and no remembered output depends on it: it is free to move. A
-parameter inside a layer that was wrapped, or in a layer put between those of a `Sequential`, changes remembered
-outputs, and no gradient of theirs with respect to it is stored.
+No remembered output depends on a new head next to the remembered layers, so a new head may change freely. But a new
+parameter inside a wrapped layer, or in a layer inserted into a `Sequential`, changes remembered outputs, and their
+gradients with respect to it are not stored.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from ogd.memory.model.parameters import Parameters, plain_names
 
 
 def check_insertions(parameters: Parameters, moved: Mapping[str, str], known: Iterable[Tensor]) -> None:
-    """Raise if a trainable parameter came into the way of a stored name `s`, which is `moved[s]` now."""
+    """Raise a ValueError if a trainable parameter was inserted around a stored name `s`, which is `moved[s]` now."""
     ids = {id(t) for t in known}
     new = [name for name, p in parameters.trainable().items() if id(p) not in ids]
     plain = plain_names(parameters.model)
@@ -25,16 +25,16 @@ def check_insertions(parameters: Parameters, moved: Mapping[str, str], known: It
         s, c = next(iter(caught.values()))
         raise ValueError(
             f"{', '.join(caught)}: added since the last `remember` to layers that remembered outputs pass through "
-            f"({s} is now {c}), and have no stored gradients: training them would change those outputs. Change the "
-            "model before `remember`; or forget the tasks (memory.forget) and remember them again; or choose what is "
-            "protected by params="
+            f"({s} is now {c}), and have no stored gradients, so training them would change those outputs. Change the "
+            "model before `remember`, or forget the tasks (memory.forget) and remember them again, or choose the "
+            "protected parameters with params="
         )
 
 
 def _is_inserted(new: str, s: str, c: str, kinds: Mapping[str, type[nn.Module]]) -> bool:
-    """Whether `new` is in the module put around the layer of s, or in the chain in which its number changed.
+    """Return whether `new` is in the module that wraps the layer of s, or in the chain in which its number changed.
 
-    Members of a `ModuleList` or `ModuleDict` stand beside one another: an old head and a new one.
+    Members of a `ModuleList` or `ModuleDict` are independent of one another, for example an old head and a new one.
     """
     before, after = s.rpartition(".")[0], c.rpartition(".")[0]
     wrapped = before != "" and after.startswith(f"{before}.")
@@ -46,6 +46,6 @@ def _is_inserted(new: str, s: str, c: str, kinds: Mapping[str, type[nn.Module]])
 
 
 def _common(one: str, other: str) -> str:
-    """The path that two names have in common."""
+    """Return the path that two names have in common."""
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("."), other.split("."), strict=False))
     return ".".join(part for part, _ in same)

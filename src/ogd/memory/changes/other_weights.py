@@ -1,11 +1,11 @@
-"""Noticing weights that moved where they must not: somebody trained them without a protection, or loaded others.
+"""Detection of weights that were trained without protection, or that were not those of the memory.
 
-Under protection G u = 0 for the displacement u since the last task was remembered, up to rounding. So whoever moved
-the weights, and however, shows in the cosines of u with the stored gradients:  |g_i · u| / (‖g_i‖ ‖u‖).
-Where p weights move freely these are 1 / √p and more.
+Under protection G u = 0, up to rounding, for the displacement u since the last task was remembered. Any other change of
+the weights shows in the cosines of u with the stored gradients, |g_i · u| / (‖g_i‖ ‖u‖), which are about 1 / √p or
+larger if p weights move freely.
 
 A file does not hold the weights w. It holds g_i · w for some rows i, and a sketch of w: sums of the weights in groups,
-with random signs. Both are linear in w, so from them and those of other weights follow g_i · u and, roughly, ‖u‖.
+with random signs. Both are linear in w, so the differences between two models give g_i · u and, roughly, ‖u‖.
 """
 
 import hashlib
@@ -24,20 +24,20 @@ from ogd.memory.projection.pseudo_inverse import inverse_lengths
 from ogd.memory.projection.store import Store
 
 SAMPLED_ROWS = 16  # rows of G
-# What rounding alone may do: the cosines that it reaches in a long training, and the way, as a share of ‖w‖, that it
-# moves the weights in any direction when the steps are hardly larger.
+# The effect of rounding alone: the cosines that it reaches in a long training, and how far it moves the weights in any
+# direction, as a share of ‖w‖, if the steps are hardly larger.
 ROUNDING = {torch.bfloat16: (0.2, 2**-5), torch.float16: (0.05, 2**-8)}
 ROUNDING_ELSE = (0.005, 2**-19)
-GROUPS = 64  # of a sketch: ‖u‖ is known to about a tenth
+GROUPS = 64  # groups of a sketch, which give ‖u‖ to about a tenth
 PART = 2**22  # weights that are summed at a time
-ROUNDED = 2**-8  # of ‖w‖: as little may be what a checkpoint in half precision has lost
-ALIKE = 0.5  # the cosine of two sketches; that of weights which have nothing in common is 0 ± 0.13
+ROUNDED = 2**-8  # share of ‖w‖ that a checkpoint in half precision may lose by rounding
+ALIKE = 0.5  # the least cosine of sketches of related weights; that of unrelated ones is 0 ± 0.13
 
 Weights = Mapping[str, Tensor]
 
 
 def outputs_moved(store: Store, params: Weights, before: Weights) -> bool:
-    """Whether remembered outputs have moved, to first order and beyond rounding, since the weights were as before."""
+    """Return whether the change of the weights has moved remembered outputs, to first order and beyond rounding."""
     u = {name: params[name].detach() - w for name, w in before.items() if _comparable(params.get(name), w)}
     moved = norm(u)
     weights = {name: before[name] for name in u}
@@ -46,15 +46,15 @@ def outputs_moved(store: Store, params: Weights, before: Weights) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """What a file holds of the weights: g_i · w for some rows of G, a sketch of the matrices and one of the rest."""
+    """A summary of the weights for a file: g_i · w for some rows of G, a sketch of the matrices and one of the rest."""
 
-    along: Tensor  # (rows,)
+    along: Tensor  # (rows,): g_i · w
     sketch: Tensor  # (2, GROUPS)
     names: str  # a digest of the weights' names and shapes
 
     @classmethod
     def of(cls, store: Store, weights: Weights) -> Self:
-        """The fingerprint of some weights, as far as they have numbers."""
+        """Return the fingerprint of the weights that are floating-point numbers and initialised."""
         weights = {name: w for name, w in weights.items() if w.is_floating_point() and not w.is_meta and not is_lazy(w)}
         shapes = sorted((name, tuple(w.shape)) for name, w in weights.items())
         names = hashlib.sha256(repr(shapes).encode()).hexdigest()
@@ -62,7 +62,7 @@ class Fingerprint:
 
     @classmethod
     def from_state(cls, stored: Any, rows: int) -> Self | None:
-        """A fingerprint that was saved for a number of rows; None if there is none, or a ValueError."""
+        """Return a saved fingerprint, or None; raise a ValueError if it does not fit a store of `rows` rows."""
         if stored is None:
             return None
         try:
@@ -72,19 +72,19 @@ class Fingerprint:
             raise ValueError(f"the fingerprint of the weights is malformed: {error!r}") from error
         shapes = [tuple(t.shape) for t in found]
         if shapes != [(len(sample_rows(rows)),), (2, GROUPS)] or not all(bool(t.isfinite().all()) for t in found):
-            raise ValueError("the fingerprint of the weights is malformed")
+            raise ValueError(f"the fingerprint of the weights is malformed: shapes {shapes}, or numbers not finite")
         return cls(found[0], found[1], names)
 
     def to_state(self) -> dict[str, Any] | None:
-        """The fingerprint as JSON values; None for weights that are not finite."""
+        """Return the fingerprint as JSON values; None if the weights are not finite."""
         if not all(bool(t.isfinite().all()) for t in (self.along, self.sketch)):
             return None
         return {"along": self.along.tolist(), "sketch": self.sketch.tolist(), "names": self.names}
 
     def differs(self, store: Store, weights: Weights) -> bool:
-        """Whether weights have little in common with these, or were not reached from them under protection.
+        """Return whether weights are unrelated to these, or were not reached from them under protection.
 
-        Without rows there is no telling how they were reached, nor anything about weights of other names or shapes.
+        Without rows only the first can be checked, and neither for weights of other names or shapes.
         """
         now = Fingerprint.of(store, weights)
         moved = float((now.sketch - self.sketch).norm())
@@ -97,7 +97,7 @@ class Fingerprint:
 
 
 def warn_of_other_weights(why: str) -> None:
-    """Warn that a memory was loaded to a model with other weights than it belongs to."""
+    """Warn that a memory was loaded to a model with other weights than those it was saved with."""
     warnings.warn(
         f"the memory was saved with other weights than this model has, so {why}: load the model's weights first, "
         "then the memory",
@@ -106,25 +106,25 @@ def warn_of_other_weights(why: str) -> None:
 
 
 def cosine_tolerance(weights: Weights, moved: float) -> float:
-    """The greatest cosine that rounding may explain, where weights have moved as far."""
+    """Return the largest cosine that rounding can explain if the weights have moved by `moved`."""
     known = {name: ROUNDING.get(w.dtype, ROUNDING_ELSE) for name, w in weights.items()}
     anywhere = norm({name: w.detach() * known[name][1] for name, w in weights.items()})
     return max(cosine for cosine, _ in known.values()) + anywhere / moved
 
 
 def norm(tensors: Weights) -> float:
-    """‖u‖ over all tensors."""
+    """Return ‖u‖ over all tensors."""
     return math.sqrt(sum(float(t.double().square().sum()) for t in tensors.values()))
 
 
 def largest_overlap(store: Store, u: Weights) -> float:
-    """The greatest |g · u| / ‖g‖ of some rows g of G; those that protect nothing do not count."""
+    """Return the largest |g · u| / ‖g‖ of some rows g of G, without rows that count as zero."""
     overlaps, squares = sampled_overlaps(store, u)
     return float((overlaps.abs() * inverse_lengths(squares)).max()) if len(squares) else 0.0
 
 
 def sampled_overlaps(store: Store, u: Weights) -> tuple[Tensor, Tensor]:
-    """g · u and ‖g‖² for some rows g of G, in float64."""
+    """Return g · u and ‖g‖² for some rows g of G, in float64."""
     rows = sample_rows(len(store))
     overlaps, squares = torch.zeros(2, len(rows), dtype=torch.float64)
     for piece in store.only(u):
@@ -139,7 +139,7 @@ def sampled_overlaps(store: Store, u: Weights) -> tuple[Tensor, Tensor]:
 
 
 def sample_rows(n: int) -> list[int]:
-    """Some of n rows, spread evenly.
+    """Return the numbers of some of n rows, spread evenly.
 
     Examples:
         >>> sample_rows(3), sample_rows(31)[:4]
@@ -149,7 +149,7 @@ def sample_rows(n: int) -> list[int]:
 
 
 def sketch(weights: Weights) -> Tensor:
-    """Sums of the matrices' weights in groups, and of the other weights, (2, GROUPS), each with a sign by its name."""
+    """Return sums of the matrices' weights in groups, and of the other weights, with random signs, (2, GROUPS)."""
     sums = torch.zeros(2, GROUPS, dtype=torch.float64)
     for name, w in weights.items():
         draws = random.Random(name)

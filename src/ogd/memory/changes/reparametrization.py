@@ -1,6 +1,6 @@
-"""A stored weight that is computed by now, w = φ(θ): pruning, weight norm, any `torch.nn.utils.parametrize`.
+"""Stored weights that are now computed, w = φ(θ), by pruning, weight norm or any `torch.nn.utils.parametrize`.
 
-By the chain rule its gradients are those of θ:
+The chain rule gives the gradients with respect to θ:
 
     ∂f/∂θ = Jᵀ g        g = ∂f/∂w as stored, J the Jacobian of φ at the present θ
 """
@@ -26,7 +26,7 @@ class Reparametrisation:
     phi: Callable[[dict[str, Tensor]], Tensor]
 
     def pull_back(self, G: Tensor) -> dict[str, Tensor]:
-        """Rows (n, p) of w as rows of each θ."""
+        """Return the rows of each θ from the rows (n, p) of w."""
         names, theta = list(self.theta), [t.detach() for t in self.theta.values()]
         w, vjp, *_ = torch.func.vjp(lambda *t: self.phi(dict(zip(names, t, strict=True))), *theta)
         rows = [vjp(g.view_as(w).to(w)) for g in G]
@@ -34,7 +34,7 @@ class Reparametrisation:
 
 
 def reparametrisation_of(module: nn.Module, path: str, leaf: str) -> Reparametrisation | None:
-    """How the module at `path` computes what was its parameter `leaf`; None if it does not."""
+    """Return how the module at `path` computes its former parameter `leaf`; None if it does not compute it."""
     prefix = f"{path}." if path else ""
     if parametrize.is_parametrized(module, leaf):
         inner = module.get_submodule(f"parametrizations.{leaf}")
@@ -54,12 +54,12 @@ def reparametrisation_of(module: nn.Module, path: str, leaf: str) -> Reparametri
 
 
 def mask_of(module: nn.Module, leaf: str) -> Tensor | None:
-    """The mask that torch.nn.utils.prune has put on a parameter."""
+    """Return the mask that torch.nn.utils.prune has put on a parameter; None if there is none."""
     return module._buffers.get(f"{leaf}_mask")
 
 
 def pull_back_store(store: Store, found: Mapping[str, Reparametrisation]) -> Store:
-    """The store with the rows of each computed weight as rows of what it is computed from, written out."""
+    """Return the store with dense rows of θ in place of the rows of each computed weight."""
     pieces: list[Piece] = []
     for piece in store.pieces:
         if not any(name in found for name in piece.names):

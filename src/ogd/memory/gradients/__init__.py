@@ -1,1 +1,1 @@
-"""Model + examples → the rows of G: how each weight was used, and the gradient of each output in its smallest form."""
+"""Model + examples → the rows of G, the gradients of the chosen outputs, each in its smallest form."""

@@ -1,4 +1,4 @@
-"""What the autograd graph of the outputs shows: which parameters are used, how often, and whether that is all."""
+"""Which parameters the autograd graph of the outputs uses, how often, and whether it shows all gradients."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from torch.autograd.function import FunctionCtx
 
 
 def nodes_of(f: Tensor) -> Iterator[Any]:
-    """Every node of the graph of f, once."""
+    """Yield every node of the graph of f once."""
     seen, queue = {f.grad_fn}, [f.grad_fn]
     while queue:
         node = queue.pop()
@@ -23,15 +23,15 @@ def nodes_of(f: Tensor) -> Iterator[Any]:
 
 
 def count_uses(f: Tensor) -> Counter[int]:
-    """How many operations of the graph of f use each leaf, by id."""
+    """Count the operations in the graph of f that use each leaf, by the id of the leaf."""
     leaves = (getattr(after, "variable", None) for node in nodes_of(f) for after, _ in node.next_functions)
     return Counter(id(leaf) for leaf in leaves if leaf is not None)
 
 
 def check_visible(f: Tensor, model: nn.Module, params: Mapping[str, Tensor]) -> None:
-    """Raise if backward() gives parameters a gradient that the graph does not show.
+    """Raise a ValueError if backward() computes gradients that the graph does not show.
 
-    Only a node written in Python can hide one: it may differentiate something else inside its backward.
+    Only a node written in Python can do so, by differentiating something else inside its backward.
     """
     if not any(isinstance(node, FunctionCtx) for node in nodes_of(f)):
         return
@@ -41,13 +41,13 @@ def check_visible(f: Tensor, model: nn.Module, params: Mapping[str, Tensor]) -> 
     shown: Sequence[Tensor | None]
     try:
         shown = torch.autograd.grad(f.sum(), list(params.values()), retain_graph=True, allow_unused=True)
-    except RuntimeError:  # reentrant checkpointing refuses; whatever else is wrong backward() has raised
+    except RuntimeError:  # from reentrant checkpointing; any other error was raised by backward()
         shown = [None] * len(real)
     hidden = [name for name, r, s in zip(params, real, shown, strict=True) if r is not None and not _same(r, s)]
     if hidden:
         raise ValueError(
             f"gradients of {', '.join(hidden)} are hidden from the autograd graph, by reentrant checkpointing or "
-            "another autograd.Function that differentiates inside its backward, so they cannot be read example by "
+            "another autograd.Function that differentiates inside its backward, so they cannot be computed per "
             "example: use torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
         )
 
@@ -57,21 +57,21 @@ def _same(real: Tensor, shown: Tensor | None) -> bool:
         return False
     real, shown = (t.to_dense() if t.is_sparse else t for t in (real, shown))
     slack = torch.finfo(real.dtype).eps ** 0.5 * real.abs().amax() if real.numel() else real.sum()
-    return bool(((real - shown).abs() <= slack).all() | ~real.isfinite().all())  # NaN is found later
+    return bool(((real - shown).abs() <= slack).all() | ~real.isfinite().all())  # `check_finite` reports NaN
 
 
 @contextmanager
 def _without_gradients(model: nn.Module) -> Iterator[None]:
-    """Inside, gradients are None and their hooks silent; afterwards both are as before."""
-    kept = [(p, p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
+    """Set gradients to None and disable their hooks inside the block, and restore both afterwards."""
+    saved = [(p, p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
     try:
-        for p, _, hooks in kept:
+        for p, _, hooks in saved:
             p.grad = None
             if hooks:
-                p._post_accumulate_grad_hooks.clear()  # in place: autograd holds the dictionary itself
+                p._post_accumulate_grad_hooks.clear()  # in place, because autograd holds this dictionary
         yield
     finally:
-        for p, grad, hooks in kept:
+        for p, grad, hooks in saved:
             p.grad = grad
             if hooks:
                 p._post_accumulate_grad_hooks.update(hooks)

@@ -1,4 +1,4 @@
-"""Uses of parameters → pieces of G: the δ of each example, and the proof that it is that example's alone."""
+"""Uses of parameters → pieces of G, from the δ of each example after a check that no other example contributes."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ ROUNDING = 4  # units in the last place, of normal and of subnormal numbers
 
 
 def pieces_of_uses(f: Tensor, found: Sequence[Use]) -> list[Piece]:
-    """Run a backward pass per output, which gives every use its δ, and one to show that δ_i is of example i alone."""
+    """Compute δ of every use by a backward pass per output, and check that δ_i depends on example i alone."""
     if not found:
         return []
     B, k = f.shape
@@ -27,7 +27,7 @@ def pieces_of_uses(f: Tensor, found: Sequence[Use]) -> list[Piece]:
     probes = deltas((v.unsqueeze(1) * f).sum())
     pieces: list[Piece] = []
     for use, probe, total, *ds in zip(found, probes, sums, *passes, strict=True):
-        if probe is None or total is None:  # its output is not used, so its weight is used elsewhere
+        if probe is None or total is None:  # the outputs do not depend on this use of the weight
             continue
         d = [torch.zeros_like(probe) if d is None else d for d in ds]
         pieces += _pieces(use, d, total, probe, v)
@@ -35,7 +35,7 @@ def pieces_of_uses(f: Tensor, found: Sequence[Use]) -> list[Piece]:
 
 
 def probe_weights(B: int, f: Tensor) -> Tensor:
-    """Powers of two, one for each example and different as far as f's exponents reach, (B,)."""
+    """Return a power of two for each example, (B,), as different as the exponents of f's type allow."""
     powers = torch.randperm(B, generator=torch.Generator().manual_seed(B)) % (8 if f.dtype == torch.float16 else 64)
     return (2.0**powers).to(f)
 
@@ -49,20 +49,18 @@ def _pieces(use: Use, ds: Sequence[Tensor], total: Tensor, probe: Tensor, v: Ten
 
 
 def is_per_example(d: Tensor, weighted: Tensor, v: Tensor) -> bool:
-    """Whether row i of d (B, ...) is the δ of example i alone: weighing example i by v_i has weighed it by v_i.
+    """Return whether row i of d (B, ...) depends on example i alone, so that weighting the example scales it.
 
-    A backward pass is linear, and powers of two round nothing: on a CPU each number must grow by exactly v_i. Elsewhere
-    the order of sums may change, which counts beside the largest number of the example.
+    A backward pass is linear, and powers of two cause no rounding, so on a CPU each number must scale by exactly v_i.
+    On other devices sums may change their order, so the tolerance is relative to the largest number of the example.
 
     Examples:
         >>> d, v = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([1.0, 2.0])
-        >>> is_per_example(d, torch.tensor([[1.0, 2.0], [6.0, 8.0]]), v)
-        True
-        >>> is_per_example(d, torch.tensor([[1.0, 4.0], [3.0, 8.0]]), v)
-        False
+        >>> [is_per_example(d, torch.tensor(w), v) for w in ([[1.0, 2.0], [6.0, 8.0]], [[1.0, 4.0], [3.0, 8.0]])]
+        [True, False]
     """
     v = v.view(-1, *[1] * (d.ndim - 1)).to(d.dtype)
     limits = torch.finfo(d.dtype)
     size = d.abs() if d.is_cpu else d.abs().amax(tuple(range(1, d.ndim)), keepdim=True)
     slack = (ROUNDING * limits.eps * size + ROUNDING * limits.smallest_normal * limits.eps) * v
-    return bool(((weighted - v * d).abs() <= slack).all()) or not bool(d.isfinite().all())  # NaN is found later
+    return bool(((weighted - v * d).abs() <= slack).all()) or not bool(d.isfinite().all())  # `check_finite` reports NaN

@@ -1,4 +1,4 @@
-"""Inputs and δ → the pieces of G for a matrix product or a convolution, in whichever form is smallest."""
+"""Inputs and δ → the pieces of G for a matrix product or a convolution, in the smallest form."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from ogd.memory.blocks.pieces import Piece
 
 
 def outer_pieces(names: Sequence[str], A: Tensor, D: Tensor, out_first: bool) -> list[Piece]:
-    """Pieces of a weight, and of a bias if two names are given, from A (k, B, T, in) and D (k, B, T, out)."""
+    """Return the pieces of a weight, and of a bias if there are two names, from A (k, B, T, in), D (k, B, T, out)."""
     T, into, out = A.shape[2], A.shape[3], D.shape[3]
     bias = len(names) == 2
-    dtype = torch.promote_types(A.dtype, D.dtype)  # a model may use autocast itself
+    dtype = torch.promote_types(A.dtype, D.dtype)  # they differ in a model that uses autocast
     A, D = flatten_rows(A).to(dtype), flatten_rows(D).to(dtype)  # (B·k, T, ·)
     if T * (into + out) < into * out + bias * out:
-        # copied: A may be the very tensor that the caller gave the model, and may change it later
+        # copied, because A may be the tensor that the caller passed to the model and may change later
         A, D = (F.flatten(0, 1).clone(memory_format=torch.contiguous_format) for F in (A, D))
         return [Piece(tuple(names), Factored(A, D, bias=bias, T=T, out_first=out_first))]
     G = (D.mT @ A if out_first else A.mT @ D).flatten(1)
@@ -28,7 +28,7 @@ def outer_pieces(names: Sequence[str], A: Tensor, D: Tensor, out_first: bool) ->
 
 
 def flatten_rows(t: Tensor) -> Tensor:
-    """(k, B, ...) → (B·k, ...): example by example, output by output, as the rows of G are."""
+    """Arrange (k, B, ...) as (B·k, ...), in the order of the rows of G: example by example, output by output."""
     return t.transpose(0, 1).flatten(0, 1)
 
 
@@ -43,9 +43,9 @@ def convolution_pieces(
     dilation: Sequence[int],
     groups: int = 1,
 ) -> list[Piece]:
-    """Pieces of a weight, and of a bias if two names are given, from x (k, B, C, ...) and δ (k, B, O, ...).
+    """Return the pieces of a weight, and of a bias if there are two names, from x (k, B, C, ...), δ (k, B, O, ...).
 
-    The axes `...` are one or two. What does not differ between the k outputs of an example may have k = 1.
+    There are one or two axes `...`. A tensor that is the same for all k outputs may have size 1 on the first axis.
     """
     if x.ndim == 4:  # a sequence is an image of height 1
         x, d, kernel = x.unsqueeze(3), d.unsqueeze(3), (1, *kernel)
@@ -56,7 +56,7 @@ def convolution_pieces(
     out, T, convolved = d.shape[2], d.shape[3:].numel(), x[0, 0].numel() + d[0, 0].numel()
     into = x.shape[2] // groups * kernel[0] * kernel[1]
     dense = out * (into + bias)
-    factored = T * (into + out) if groups == 1 else dense  # with groups it is no one sum of outer products
+    factored = T * (into + out) if groups == 1 else dense  # with groups it is not a sum of outer products
     if convolved < min(factored, dense):
         X, D = (flatten_rows(t.expand(k, *t.shape[1:])).clone(memory_format=torch.contiguous_format) for t in (x, d))
         sizes = [(int(size[0]), int(size[1])) for size in (kernel, stride, padding, dilation)]

@@ -1,7 +1,7 @@
 """A finished task → the store with its rows of G.
 
-With several ranks each differentiates its share of the examples. The rows are in the order of the ranks, task by task,
-so G is the same whether each rank keeps all of it or only its own rows.
+Each of several ranks differentiates its share of the examples. The rows of a task are in the order of the ranks, so G
+is the same whether each rank stores all of it or only its own rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ def store_with_task(
     chunk_size: int | None,
     dtype: torch.dtype | None,
 ) -> Store:
-    """Return the store and the rows of another task, in the columns of `params`, which have their plain names."""
+    """Return the store with the rows of another task in the columns of `params`, which have plain names."""
     pieces, rows = _plain_pieces(chosen, params, sample, len(store), chunk_size, dtype, sample.count)
     check_dependent(bool(pieces))
     return store.with_task(pieces, rows, _shapes(params), _rows_per_example(rows, sample.seen))
@@ -49,7 +49,7 @@ def store_with_shared_task(
     dtype: torch.dtype | None,
     sharded: bool,
 ) -> Store:
-    """Return the store and another task, to which each rank gives its share. Collective."""
+    """Return the store with another task, of which each rank differentiates its share. Collective."""
     drawn, given = dealt(sample)
     mine, rank = given[dist.get_rank()], dist.get_rank()
     pieces: list[Piece] = []
@@ -63,7 +63,7 @@ def store_with_shared_task(
 
     shares = gather_results(differentiate, "remember its share")
     if any(shapes != _shapes(params) for _, shapes, _ in shares):
-        raise ValueError("the ranks hold different models, or protect different parameters: one memory must fit all")
+        raise ValueError("the ranks hold different models or protect different parameters, but share one memory")
     check_dependent(any(found for *_, found in shares))
     rows = [n for n, *_ in shares]
     pieces = fill_missing_rows(pieces, params, len(store), rows[rank])
@@ -76,7 +76,7 @@ def store_with_shared_task(
         check_same_store(store)
     store = sharded_store(store).with_task(pieces, sum(rows), _shapes(params), rows_per_example)
     held = gather_results(lambda: store.shapes, "name its rows")
-    store.shapes = {name: shape for known in held for name, shape in known.items()}  # also of rows kept elsewhere
+    store.shapes = {name: shape for known in held for name, shape in known.items()}  # also of rows on other ranks
     return store
 
 
@@ -89,7 +89,7 @@ def _plain_pieces(
     dtype: torch.dtype | None,
     expected: int | None,
 ) -> tuple[list[Piece], int]:
-    """Return what `gather` finds, under plain names."""
+    """Return the pieces of `gather` with plain names, and the number of rows."""
     plain = plain_names(chosen.model)
     paths = {name: p for name, p in chosen.model.named_parameters() if plain[name] in params}
     with _eager():
@@ -102,11 +102,11 @@ def _shapes(params: Params) -> Shapes:
 
 
 def _rows_per_example(rows: int, examples: int) -> int:
-    """Return how many rows an example has; 1 if they differ in that."""
+    """Return the number of rows per example; 1 if it differs between examples."""
     return 1 if rows % examples else rows // examples
 
 
 def _eager() -> AbstractContextManager[object]:
-    """Run compiled parts of a model uncompiled: compiled code does not see the hooks on its layers."""
+    """Run compiled parts of a model uncompiled, because compiled code ignores the hooks on its layers."""
     stance = getattr(torch.compiler, "set_stance", None)  # since PyTorch 2.6
     return nullcontext() if stance is None else stance("force_eager")

@@ -1,9 +1,8 @@
-"""Model + examples → blocks: the gradient of each chosen output of each example, the rows of G.
+"""Model + examples → pieces of G, the gradients of each chosen output of each example.
 
-One forward pass, and one backward pass per output, serve a whole chunk: what went into a layer or an operation is
-known, and autograd gives the gradient δ at its output (`layers`, `weight_uses`, `deltas`). A parameter that was used
-several times, or in a way that is not known, is differentiated example by example (torch.func, or a loop where that
-cannot).
+A chunk of examples needs one forward pass, and one backward pass per output. These give the input of each layer or
+operation and the gradient δ at its output (`layers`, `weight_uses`, `deltas`). A parameter that is used several times,
+or by an unknown operation, is differentiated example by example (`per_example`).
 """
 
 import time
@@ -39,9 +38,9 @@ def gather(
     dtype: torch.dtype | None = None,
     expected: int | None = None,
 ) -> tuple[list[Piece], int]:
-    """The pieces of G for a task whose rows begin at `start`, and their number; about `expected` examples come.
+    """Return the pieces of G for a task of about `expected` examples, from row `start`, and the number of rows.
 
-    There are no pieces where no output depends on any of the parameters.
+    There are no pieces if no output depends on any of the parameters.
     """
     device = next(iter(params.values())).device
     pieces: list[Piece] = []
@@ -55,7 +54,7 @@ def gather(
                 continue
             chunk_size = chunk_size or fitting_chunk_size(chosen, *take((x, y), slice(0, 1)))
             for i in range(0, B, chunk_size):
-                began = time.thread_time()  # not the clock: a busy machine is no long work
+                began = time.thread_time()  # CPU time, because a busy machine does not make the work longer
                 found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
                 pieces += [replace(piece, block=_stored_block(piece, params, dtype), start=n) for piece in found]
                 if n == start and expected is not None:
@@ -69,9 +68,9 @@ def gather(
 
 
 def fill_missing_rows(pieces: Sequence[Piece], params: Params, start: int, rows: int) -> list[Piece]:
-    """The pieces of a task, and zeros for rows that none of them holds.
+    """Return the pieces of a task, and zeros for the rows that none of them holds.
 
-    Such rows come from a chunk of which no example used a protected parameter, as where examples are routed.
+    Such rows come from a chunk in which no example used a protected parameter, for example in a mixture of experts.
     """
     missing, stop = [], start
     name, p = min(params.items(), key=lambda item: item[1].numel())
@@ -84,20 +83,20 @@ def fill_missing_rows(pieces: Sequence[Piece], params: Params, start: int, rows:
 
 
 def check_dependent(found: bool) -> None:
-    """Raise if no output of a task depends on a protected parameter."""
+    """Raise a ValueError if no output of a task depends on a protected parameter."""
     if not found:
-        raise ValueError("the outputs do not depend on any protected parameter: look at logits=, outputs= and params=")
+        raise ValueError("the outputs do not depend on any protected parameter: check logits=, outputs= and params=")
 
 
 def _drain(pieces: list[Piece]) -> Iterator[Piece]:
-    """The pieces in their order, taken out of the list, so that their memory is free once they are joined."""
+    """Remove the pieces from the list in their order, so that their memory becomes free after they are copied."""
     pieces.reverse()
     while pieces:
         yield pieces.pop()
 
 
 def collect(chosen: ChosenOutputs, params: Params, x: Any, y: Any) -> tuple[list[Piece], int]:
-    """The pieces of G for one chunk, and its number of rows: example by example, output by output."""
+    """Return the pieces of G for one chunk, example by example and output by output, and the number of rows."""
     with record_calls(chosen.model) as calls:
         scores = chosen.scores(x)
     chosen.check(scores, y)
@@ -115,7 +114,7 @@ def collect(chosen: ChosenOutputs, params: Params, x: Any, y: Any) -> tuple[list
     rest = {name: p for name, p in params.items() if name not in covered and uses[id(p)]}
     if rest:
         chosen.slow |= {
-            name: "it is used in a way that is not known" if uses[id(p)] == 1 else f"it is used {uses[id(p)]} times"
+            name: "it is used by an unknown operation" if uses[id(p)] == 1 else f"it is used {uses[id(p)]} times"
             for name, p in rest.items()
         }
         pieces += [Piece((name,), Dense(G)) for name, G in per_example(chosen, rest, x, y, f.shape[1]).items()]
@@ -124,25 +123,25 @@ def collect(chosen: ChosenOutputs, params: Params, x: Any, y: Any) -> tuple[list
 
 
 def _announce(expected: int, done: int, seconds: float, pieces: Sequence[Piece]) -> None:
-    """Say what remembering will take, judged by its first chunk; one under three seconds says nothing about time."""
+    """Estimate the time and memory of the task from its first chunk; ignore times under three seconds."""
     nbytes = sum(piece.block.nbytes for piece in pieces)
     times = expected / done
     say(f"remembering up to {expected:,} examples", times * seconds if seconds > 3 else 0, times * nbytes)
 
 
 def _stored_block(piece: Piece, params: Params, dtype: torch.dtype | None) -> Block:
-    """The block in `dtype`, or as its parameter is: a model that uses autocast computes in another type."""
+    """Return the block in `dtype` or the type of its parameter, from which autocast may differ."""
     return piece.block.to(piece.block.device, dtype or params[piece.names[0]].dtype)
 
 
 def fitting_chunk_size(chosen: ChosenOutputs, x: Any, y: Any) -> int:
-    """How many examples fit a chunk, from what autograd keeps for the backward passes of this one."""
+    """Return the number of examples per chunk, from the bytes that autograd saves for this example."""
     held: dict[int, int] = {}
 
-    def count(t: Tensor) -> None:  # of a view its own bytes: the example may be a row of a whole data set
+    def count(t: Tensor) -> None:  # count only a view's own bytes: it may be a row of a whole data set
         storage = t.untyped_storage()
         held[storage.data_ptr()] = min(held.get(storage.data_ptr(), 0) + t.nbytes, storage.nbytes())
-        # keep nothing: a node that held its own output would never be freed
+        # return nothing, because a node that holds its own output is never freed
 
     with torch.autograd.graph.saved_tensors_hooks(count, lambda nothing: nothing):
         scores = chosen.scores(x)
@@ -158,10 +157,10 @@ def check_finite(pieces: Sequence[Piece]) -> None:
         if not all(_finite(t) for t in piece.block.tensors().values()):
             raise ValueError(
                 f"the gradient of {' and '.join(piece.names)} is not finite (NaN or infinite): nothing was "
-                "stored; look for such values in the data and in the weights"
+                "stored; check the data and the weights for such values"
             )
 
 
 def _finite(t: Tensor) -> bool:
-    """Whether all numbers are finite: if their sum is, they are, and a sum is quicker."""
+    """Return whether all numbers are finite. A finite sum shows it, and a sum is faster."""
     return bool(t.sum().isfinite()) or bool(t.isfinite().all())

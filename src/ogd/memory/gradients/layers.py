@@ -1,8 +1,8 @@
-"""Layers whose gradients factor: a table from the layer's type to a rule, and hooks that see what goes into them.
+"""Layers whose gradients factor: a table of rules by the type of the layer, and hooks that record the inputs.
 
-A layer in the table computes y = x U + b for every position of its input, or is a convolution. Of most layers the
-rule comes from a reader: from the input x and the gradient d at the output (batch first) it returns A (B, T, in) and
-D (B, T, out), whose T outer products, summed, are the example's gradient of the weight.
+A layer in the table computes y = x U + b for every position of its input, or is a convolution. Most rules come from
+a reader, which returns A (B, T, in) and D (B, T, out) from the input x and the gradient d at the output (batch
+first). The sum of their T outer products is the example's gradient of the weight.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ Reader = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Rule:
-    """How one type of layer has its pieces of G: from the names of its parameters, x and the δ of k outputs."""
+    """The function that makes the pieces of G for a type of layer, from its parameters' names, x and the k δ."""
 
     pieces: Callable[[Any, Sequence[str], Tensor, Tensor], list[Piece]]  # x (B, ...), δ (k, B, ...)
 
@@ -35,7 +35,7 @@ _RULES: dict[type[nn.Module], Rule] = {}
 
 
 def register_layer(layer: type[nn.Module], read: Reader, *, out_first: bool = True) -> None:
-    """Tell how the gradients of a type of layer factor, so that they are stored factored instead of dense.
+    """Register how the gradients of a type of layer factor, so that they are stored factored instead of dense.
 
     The layer's parameters must be `weight` and optionally `bias`, and `read(layer, x, d)` must return
     A (B, T, in) and D (B, T, out) from its input x and the gradient d at its output, such that the gradient
@@ -61,23 +61,22 @@ def register_layer(layer: type[nn.Module], read: Reader, *, out_first: bool = Tr
 
 
 def rule_of(layer: nn.Module) -> Rule | None:
-    """The rule of a layer, or None: then `uses` finds in the graph how its parameters were used."""
-    rule = _RULES.get(type(layer))
-    # a weight that something else computes (weight norm, a parametrisation) is no parameter of the layer
+    """Return the rule of a layer; None if `weight_uses` must find the uses of its parameters in the graph."""
+    # a computed weight (weight norm, a parametrisation) is not a parameter of the layer
     own_weight = isinstance(layer._parameters.get("weight"), nn.Parameter)
-    # a grouped convolution is no one matrix product
+    # a grouped convolution is not a single matrix product
     grouped = getattr(layer, "groups", 1) > 1
-    # a forward put on the layer itself may compute anything
+    # a forward that is set on the layer object may compute anything
     own_forward = "forward" in vars(layer)
-    return rule if own_weight and not grouped and not own_forward else None
+    return _RULES.get(type(layer)) if own_weight and not grouped and not own_forward else None
 
 
 class Call:
-    """What a hook saw of one call of a layer."""
+    """The input and the gradient edge of one call of a layer."""
 
     def __init__(self, a: Tensor, out: Tensor):
         self.a, self.version = a.detach(), a._version
-        # the edge, not the tensor: an in-place ReLU would move the tensor behind itself
+        # the edge, because an in-place ReLU would change the node of the tensor
         self.edge: GradientEdge = get_gradient_edge(out)
         self.batch = (a.shape[0], out.shape[0])
 
@@ -87,7 +86,7 @@ Calls = dict[nn.Module, list[Call]]
 
 @contextmanager
 def record_calls(model: nn.Module) -> Iterator[Calls]:
-    """Record every call of a layer that has a rule, inside the block."""
+    """Record every call of a layer with a rule inside the block."""
     calls: Calls = {}
 
     def hook(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
@@ -95,7 +94,7 @@ def record_calls(model: nn.Module) -> Iterator[Calls]:
         if isinstance(out, Tensor) and out.grad_fn is not None and args:
             seen.append(Call(args[0], out))
 
-    # first in the queue, so that other hooks cannot have replaced the output; those for all modules come before
+    # before other hooks, which may replace the output; but global hooks always run first, so then no call is recorded
     layers = [] if _global_forward_hooks else [layer for layer in model.modules() if rule_of(layer)]
     handles = [layer.register_forward_hook(hook, prepend=True) for layer in layers]
     try:
@@ -106,14 +105,14 @@ def record_calls(model: nn.Module) -> Iterator[Calls]:
 
 
 def layer_uses(calls: Calls, names: Mapping[int, str], uses: Counter[int], B: int) -> Iterator[Use]:
-    """The uses of layers that were called once, on B examples, and whose parameters nothing else used."""
+    """Yield the uses of layers that were called once, on B examples, and whose parameters nothing else uses."""
     for layer, seen in calls.items():
         if len(seen) == 1 and _is_only_use(layer, seen[0], uses, names, B):
             yield _use(layer, seen[0], names)
 
 
 def _is_only_use(layer: nn.Module, call: Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:
-    """Whether the layer's gradient comes from this call only, with the examples on the first axis."""
+    """Return whether the layer's gradient comes from this call only, with the examples on the first axis."""
     own = [p for p in layer._parameters.values() if p is not None]
     return (
         id(layer.weight) in names
@@ -137,7 +136,7 @@ def _use(layer: nn.Module, call: Call, names: Mapping[int, str]) -> Use:
 
 
 def _positions(x: Tensor) -> Tensor:
-    """(B, ..., in) → (B, T, in)."""
+    """Reshape (B, ..., in) → (B, T, in)."""
     return x.unsqueeze(1) if x.ndim == 2 else x.flatten(1, -2)
 
 
@@ -148,7 +147,7 @@ def _linear(layer: nn.Linear, x: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
 def _convolution(layer: nn.Conv1d | nn.Conv2d, names: Sequence[str], x: Tensor, d: Tensor) -> list[Piece]:
     sides = layer._reversed_padding_repeated_twice  # before and after each axis, the last axis first
     padding = sides[::-2]
-    if layer.padding_mode != "zeros" or sides[::2] != sides[1::2]:  # what zeros on both sides are not
+    if layer.padding_mode != "zeros" or sides[::2] != sides[1::2]:  # not the same zeros on both sides
         mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
         x, padding = functional.pad(x, sides, mode=mode), [0] * len(padding)
     return convolution_pieces(

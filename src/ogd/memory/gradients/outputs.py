@@ -1,4 +1,4 @@
-"""Which outputs are kept: the true logit (GTL), the mean logit (AVE), all logits (ALL), or your own."""
+"""The outputs whose gradients are stored: the true logit (GTL), the mean logit (AVE), all logits (ALL), or your own."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -13,7 +13,7 @@ Outputs = Literal["true", "mean", "all"] | Callable[[Tensor, Any], Tensor]
 
 
 class ChosenOutputs(ScoredModel):
-    """The model with the chosen outputs on top: (x, y) ↦ f (B, k), a column for each gradient."""
+    """The model with the choice of outputs on top: (x, y) ↦ f (B, k), one column per gradient."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class ChosenOutputs(ScoredModel):
         if callable(self.outputs):
             f = self.outputs(f, y)
             if not isinstance(f, Tensor):
-                raise TypeError(f"outputs returned {type(f).__name__}: it must be a function (z, y) → tensor")
+                raise TypeError(f"outputs returned {type(f).__name__}, but must be a function (z, y) → tensor")
             return f.unsqueeze(1) if f.ndim == 1 else f
         if self.outputs == "true":
             return f.gather(1, flat_labels(y).long().unsqueeze(1))
@@ -42,11 +42,11 @@ class ChosenOutputs(ScoredModel):
         return f.mean(1, keepdim=True) if self.outputs == "mean" else f
 
     def check(self, f: Tensor, y: Any) -> None:
-        """Whether the scores f (B, C) can be chosen from by y and the classes."""
+        """Raise a ValueError unless the scores f (B, C) have the outputs that y and the classes choose."""
         if callable(self.outputs):
             return
         if f.ndim != 2 and (f.ndim != 1 or self.outputs == "true"):
-            raise ValueError(f"the logits have shape {tuple(f.shape)}, not (batch, classes): give outputs=, a function")
+            raise ValueError(f"the logits have shape {tuple(f.shape)}, not (batch, classes): pass outputs=, a function")
         C = f.shape[1] if f.ndim == 2 else 1
         largest = max([*(self.classes or []), *([int(y.max())] if self.outputs == "true" else [])], default=0)
         if largest >= C:
@@ -54,14 +54,14 @@ class ChosenOutputs(ScoredModel):
 
 
 def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> None:
-    """For "true" there must be labels, among `classes`; `ChosenOutputs.check` knows how many logits there are."""
+    """Raise a ValueError unless there are labels among `classes`, if `outputs` is "true"."""
     if outputs != "true":
         return
     y = flat_labels(y)
     if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool:
         what = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(
-            f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: give '
+            f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: pass '
             "one-hot labels as y.argmax(-1) and numbers such as 2.0 as y.long(); for a regression or without labels "
             'use GradientMemory(model, outputs="all")'
         )

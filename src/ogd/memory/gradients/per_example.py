@@ -1,4 +1,4 @@
-"""Gradients example by example: for what does not factor, and for layers that failed a check."""
+"""Gradients example by example, for parameters whose gradients do not factor or failed a check."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from ogd.memory.model.parameters import substituted
 
 
 def per_example(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: Any, k: int) -> dict[str, Tensor]:
-    """Gradients (B·k, p) of the given parameters, each example alone in its batch."""
+    """Return the gradients (B·k, p) of each parameter, with each example alone in its batch."""
 
     def alone(weights: dict[str, Tensor], x: Any, y: Any) -> Tensor:
         one = pytree.tree_map(lambda t: t.unsqueeze(0) if isinstance(t, Tensor) else t, (x, y))
@@ -33,9 +33,9 @@ def per_example(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: 
     )
     try:
         with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-            warnings.simplefilter("error")  # vmap warns where it would loop itself, operation by operation
+            warnings.simplefilter("error")  # vmap warns if it would loop over the examples in each operation
             rows = jacobian(weights, x, y)  # (B, k, ...)
-    except Exception:  # whatever is the model's own fault the loop raises again
+    except Exception:  # the loop raises the model's own errors again
         return _loop(chosen, params, x, y)
     return {name: G.detach().flatten(0, 1).reshape(-1, params[name].numel()) for name, G in rows.items()}
 

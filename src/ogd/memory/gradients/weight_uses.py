@@ -1,14 +1,14 @@
-"""How a weight was used, read from the autograd graph: whatever layer, function or operator did it.
+"""The uses of a weight, read from the autograd graph, by any layer, function or operator.
 
-    matrix product    x W, also in attention's packed projections and in layers that are no nn.Linear
+    matrix product    x W, also in attention's packed projections and in layers other than nn.Linear
     convolution       grouped or transposed
-    look-up           rows of a table: an embedding
+    look-up           rows of an embedding's table
     normalisation     x̂ γ + β
     sum, product      x + p, x p, and p repeated for every example
 
-A node of the graph has kept what its backward pass needs; with the gradient δ at its output that gives each
-example's gradient of the weight. Which axis is the examples' is not in the graph: both the first and the second
-are offered, and `reading` finds out.
+A node of the graph has saved the tensors that its backward pass needs. With the gradient δ at its output they give each
+example's gradient of the weight. The graph does not show which axis is that of the examples, so `deltas` tries the
+first and the second.
 """
 
 from collections import Counter
@@ -33,10 +33,10 @@ Leaf = tuple[str, Tensor]
 
 @dataclass(frozen=True)
 class Use:
-    """One use of some parameters: where to take δ, and how δ becomes their pieces of G.
+    """One use of some parameters: the edge at which δ is taken, and the function that makes pieces of G from δ.
 
-    `by_example(t, B, axis)` arranges a tensor like δ as (B, ...), or gives None where it cannot be; `pieces` takes
-    (k, B, ...), the δ of each output so arranged.
+    `by_example(t, B, axis)` arranges a tensor of δ's shape as (B, ...), or returns None if it cannot. `pieces` takes
+    the arranged δ of all k outputs, (k, B, ...).
     """
 
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class Use:
 
 
 def weight_uses(f: Tensor, names: Mapping[int, str], uses: Counter[int]) -> Iterator[Use]:
-    """The uses of those of the named parameters which are used once."""
+    """Yield the uses of the named parameters that are used once."""
 
     def leaf(node: Any, i: int) -> Leaf | None:
         if i >= len(node.next_functions):
@@ -59,7 +59,7 @@ def weight_uses(f: Tensor, names: Mapping[int, str], uses: Counter[int]) -> Iter
         if read is not None:
             try:
                 yield from read(node, leaf)
-            except RuntimeError:  # what the node kept is gone or was changed: backward() says so if it matters
+            except RuntimeError:  # a saved tensor was freed or changed; backward() raises if it needs it
                 continue
 
 
@@ -68,7 +68,7 @@ def _first_axis(t: Tensor, B: int, axis: int) -> Tensor | None:
 
 
 def _unfold_examples(t: Tensor, B: int, axis: int) -> Tensor | None:
-    """(B·T, w) or (T·B, w) → (B, T, w)."""
+    """Reshape (B·T, w) or (T·B, w) → (B, T, w)."""
     if len(t) % B:
         return None
     return torch.unflatten(t, 0, (B, -1)) if axis == 0 else torch.unflatten(t, 0, (-1, B)).transpose(0, 1)
@@ -124,24 +124,24 @@ def _convolution(node: Any, leaf: Find) -> Iterator[Use]:
     if weight is None or x.ndim not in (3, 4) or (node._saved_transposed and node._saved_groups > 1):
         return
     name, w = weight
-    how = {key: tuple(getattr(node, f"_saved_{key}")) for key in ("dilation", "padding", "stride")}
+    geometry = {key: tuple(getattr(node, f"_saved_{key}")) for key in ("dilation", "padding", "stride")}
     groups, swapped = node._saved_groups, node._saved_transposed
 
     def pieces(d: Tensor, axis: int) -> list[Piece]:
         seen = x.detach().unsqueeze(0)
-        # transposed, the input and the output have changed places
+        # a transposed convolution swaps input and output
         one, other = (d, seen) if swapped else (seen, d)
-        return convolution_pieces((name,), one, other, w.shape[2:], groups=groups, **how)
+        return convolution_pieces((name,), one, other, w.shape[2:], groups=groups, **geometry)
 
     yield Use((name,), GradientEdge(node, 0), pieces, lambda t, B, axis: t if axis == 0 and len(t) == B else None)
 
 
 def _broadcast(p: Leaf, node: Any, factor: Callable[[Tensor, int], Tensor], channel: bool = False) -> Use:
-    """p enters the node's output at every place along the axes it lacks; `factor(d, axis)` is δ times what it meets."""
+    """Return the use of a parameter that is broadcast; `factor(d, axis)` is δ times the factor of the parameter."""
     name, tensor = p
 
     def shape(ndim: int) -> list[int]:
-        if channel:  # a number for each index of the second axis
+        if channel:  # one number per index of the second axis
             return [1, tensor.numel(), *[1] * (ndim - 2)]
         return [1] * (ndim - tensor.ndim) + list(tensor.shape)
 
@@ -192,13 +192,13 @@ def _sum(node: Any, leaf: Find) -> Iterator[Use]:
 
 
 def _scaling(node: Any, leaf: Find) -> Iterator[Use]:
-    for i, met in enumerate(("_saved_other", "_saved_self")):
+    for i, other in enumerate(("_saved_other", "_saved_self")):
         if (p := leaf(node, i)) is not None:
-            yield _broadcast(p, node, lambda d, axis, met=met: _times(getattr(node, met), d, axis))  # type: ignore[misc]
+            yield _broadcast(p, node, lambda d, axis, key=other: _times(getattr(node, key), d, axis))  # type: ignore[misc]
 
 
 def _times(x: Tensor, d: Tensor, axis: int) -> Tensor:
-    """δ times x, which may itself lack leading axes of δ."""
+    """Return δ times x, which may lack leading axes of δ."""
     x = x.detach()
     return d * x[(None,) * (d.ndim - 1 - x.ndim)].movedim(axis, 0)
 
