@@ -11,7 +11,7 @@ from memory_models import rows
 from ogd import seeds
 from ogd.memory import ExampleMemory, Memory, load
 from ogd.memory import example_memory as rehearsal
-from ogd.memory.data.dealing import Key, balanced_shares, shares
+from ogd.memory.data.distributed_sampling import Key, balanced_shares, shares
 from ogd.memory.examples.prefetch import BATCHES, draw
 from ogd.memory.loading import KINDS
 from ogd.memory.ranks.collective import torch_seed

@@ -73,7 +73,7 @@ def is_special(path: Path) -> bool:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Let one process at a time into the block; where one is killed, the system lets the next in."""
     import fcntl  # Windows has none
 

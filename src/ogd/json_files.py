@@ -23,7 +23,7 @@ MEMORY = {b"[": 72, b"{": 72, b":": 100, b",": 40, b'"': 20}  # bytes that what 
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
-class Wrong(ArgumentError):
+class FieldError(ArgumentError):
     """A field is not what it must be; its name is "" where the whole file is wrong."""
 
     @property
@@ -45,8 +45,8 @@ def load(path: Path, kind: str = "JSON file") -> Any:
         raise BadFile(path, f"{path} is not a usable {kind}: it is {SPECIAL}")
     try:
         return parse(content(path))
-    except Wrong as error:
-        raise BadFile(path, f"{path} is not a usable {kind}: {brief(error)}", error.field) from error
+    except FieldError as error:
+        raise BadFile(path, f"{path} is not a usable {kind}: {shorten(error)}", error.field) from error
 
 
 def content(path: Path) -> bytes:
@@ -67,29 +67,29 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def parse(content: bytes) -> Any:
-    """Return the value of a JSON text, or raise a `Wrong`.
+    """Return the value of a JSON text, or raise a `FieldError`.
 
     Examples:
         >>> parse(b'{"a": [1, 2.5]}')
         {'a': [1, 2.5]}
         >>> parse(b'{"a": [1, 1e999]}')
         Traceback (most recent call last):
-        ogd.json_files.Wrong: a[1]: must be a finite number, not inf
+        ogd.json_files.FieldError: a[1]: must be a finite number, not inf
     """
     if len(content) > MOST_BYTES:
-        raise Wrong("", f"it is larger than {MOST_BYTES:,} bytes")
+        raise FieldError("", f"it is larger than {MOST_BYTES:,} bytes")
     if memory(content) > MOST_MEMORY:
-        raise Wrong("", f"it would take more than {MOST_MEMORY:,} bytes of memory")
+        raise FieldError("", f"it would take more than {MOST_MEMORY:,} bytes of memory")
     try:
         value = json.loads(content.decode(), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
-        raise Wrong("", f"it is not UTF-8 text (byte {error.start:,})") from error
+        raise FieldError("", f"it is not UTF-8 text (byte {error.start:,})") from error
     except RecursionError as error:
-        raise Wrong("", f"it is nested more than {MOST_DEPTH} deep") from error
-    except Wrong:
+        raise FieldError("", f"it is nested more than {MOST_DEPTH} deep") from error
+    except FieldError:
         raise
     except ValueError as error:
-        raise Wrong("", f"it is not JSON ({error})") from error
+        raise FieldError("", f"it is not JSON ({error})") from error
     _check(value)
     return value
 
@@ -109,68 +109,68 @@ def memory(content: bytes) -> int:
 
 
 def text(value: Any, field: str, most: int = 10_000) -> str:
-    """Return a text, or raise a `Wrong`."""
+    """Return a text, or raise a `FieldError`."""
     if not isinstance(value, str) or len(value) > most:
-        raise Wrong(field, f"must be a text of at most {most:,} letters, not {told(value)}")
+        raise FieldError(field, f"must be a text of at most {most:,} letters, not {short_repr(value)}")
     return value
 
 
 def number(value: Any, field: str, least: float = -math.inf, most: float = math.inf) -> float:
-    """Return a finite number, or raise a `Wrong`.
+    """Return a finite number, or raise a `FieldError`.
 
     Examples:
         >>> number(None, "median", 0)
         Traceback (most recent call last):
-        ogd.json_files.Wrong: median: must be a number of at least 0, not None
+        ogd.json_files.FieldError: median: must be a number of at least 0, not None
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
         bounds = f" of at least {least:g}" if least > -math.inf else ""
         bounds += f"{' and' if bounds else ' of'} at most {most:g}" if most < math.inf else ""
-        raise Wrong(field, f"must be a number{bounds}, not {told(value)}")
+        raise FieldError(field, f"must be a number{bounds}, not {short_repr(value)}")
     return value
 
 
 def whole(value: Any, field: str, least: int = 0, most: int = MOST_WHOLE) -> int:
-    """Return a whole number, or raise a `Wrong`."""
+    """Return a whole number, or raise a `FieldError`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         bounds = f"at least {least}" + (f" and at most {most:,}" if most < MOST_WHOLE else "")
-        raise Wrong(field, f"must be a whole number of {bounds}, not {told(value)}")
+        raise FieldError(field, f"must be a whole number of {bounds}, not {short_repr(value)}")
     return value
 
 
 def items(value: Any, field: str, count: int | None = None) -> list[Any]:
-    """Return a list, of so many items where it is said, or raise a `Wrong`."""
+    """Return a list, of so many items where it is said, or raise a `FieldError`."""
     if not isinstance(value, list) or (count is not None and len(value) != count):
         wanted = "a list" if count is None else f"a list of {count:,}"
-        found = f"{len(value):,}" if isinstance(value, list) else told(value)
-        raise Wrong(field, f"must be {wanted}, not {found}")
+        found = f"{len(value):,}" if isinstance(value, list) else short_repr(value)
+        raise FieldError(field, f"must be {wanted}, not {found}")
     return value
 
 
 def fields(value: Any, field: str) -> dict[str, Any]:
-    """Return an object, or raise a `Wrong`."""
+    """Return an object, or raise a `FieldError`."""
     if not isinstance(value, dict):
-        raise Wrong(field, f"must be an object, not {told(value)}")
+        raise FieldError(field, f"must be an object, not {short_repr(value)}")
     return value
 
 
-def told(value: object, most: int = 60) -> str:
+def short_repr(value: object, most: int = 60) -> str:
     """Write a value for a message: never long, and on one line.
 
     Examples:
-        >>> told("a" * 100, 10), told([1])
+        >>> short_repr("a" * 100, 10), short_repr([1])
         ("'aaaaaaaa…", 'a list of 1')
     """
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
-    return brief(repr(value), most)
+    return shorten(repr(value), most)
 
 
-def brief(message: object, most: int = 400) -> str:
+def shorten(message: object, most: int = 400) -> str:
     """Cut a message that holds a value of the file, and may be as long as that.
 
     Examples:
-        >>> brief("must be a number, not 'aaaaaaaa'", 28)
+        >>> shorten("must be a number, not 'aaaaaaaa'", 28)
         "must be a number, not 'aaaa…"
     """
     written = str(message)
@@ -182,21 +182,21 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
         (twice, *_) = (name for name in made if names.count(name) > 1)
-        raise Wrong(told(twice), "is there twice")
+        raise FieldError(short_repr(twice), "is there twice")
     return made
 
 
 def _check(value: Any, where: tuple[str | int, ...] = ()) -> None:
-    """Raise a `Wrong` that names the first part that is nested too deep or that no file of ours could hold."""
+    """Raise a `FieldError` that names the first part that is nested too deep or that no file of ours could hold."""
     if len(where) > MOST_DEPTH:
-        raise Wrong(_named(where[:4]), f"is nested more than {MOST_DEPTH} deep")
+        raise FieldError(_named(where[:4]), f"is nested more than {MOST_DEPTH} deep")
     for key, item in _inside(value):
         if isinstance(item, list | dict):
             _check(item, (*where, key))
         elif problem := _problem(item) or _problem(key):
-            raise Wrong(_named((*where, key)), problem)
+            raise FieldError(_named((*where, key)), problem)
     if problem := _problem(value):
-        raise Wrong("", problem)
+        raise FieldError("", problem)
 
 
 def _inside(part: Any) -> Iterator[tuple[str | int, Any]]:
@@ -211,7 +211,7 @@ def _problem(value: Any) -> str:
     if isinstance(value, int) and abs(value) > MOST_WHOLE:
         return "is a whole number beyond 64 bits"
     if isinstance(value, str) and not is_unicode(value):
-        return f"is not Unicode: {told(value)}"
+        return f"is not Unicode: {short_repr(value)}"
     return ""
 
 
@@ -219,6 +219,6 @@ def _named(where: tuple[str | int, ...]) -> str:
     """Write where a value stands: `ratios[3].median`."""
     written = ""
     for key in where:
-        name = key if isinstance(key, str) and re.fullmatch("[A-Za-z_][A-Za-z_0-9]{,60}", key) else told(key)
+        name = key if isinstance(key, str) and re.fullmatch("[A-Za-z_][A-Za-z_0-9]{,60}", key) else short_repr(key)
         written += f"[{key}]" if isinstance(key, int) else f".{name}" if written else name
     return written

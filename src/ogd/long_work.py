@@ -13,13 +13,13 @@ class LongWork(UserWarning):
     """Work that takes long or much memory is about to begin. Nothing is wrong."""
 
 
-def announce(what: str, gigaflops: float, nbytes: float) -> None:
+def warn_of_work(what: str, gigaflops: float, nbytes: float) -> None:
     """Warn if so many thousand millions of float64 multiplications, or so many bytes, are much."""
     seconds = gigaflops / _speed() if gigaflops > SECONDS else 0
-    say(what, seconds, nbytes)
+    warn_if_long(what, seconds, nbytes)
 
 
-def say(what: str, seconds: float, nbytes: float) -> None:
+def warn_if_long(what: str, seconds: float, nbytes: float) -> None:
     """Warn if so many seconds or bytes are much."""
     if seconds > SECONDS or nbytes > BYTES:
         took = f"about {seconds:,.0f} s" if seconds >= 1 else "a moment"

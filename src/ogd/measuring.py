@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from ogd.memory.data import calling
-from ogd.memory.data.batches import as_pair, copied, length, moved, without_tensors
-from ogd.memory.data.calling import Logits, called, cast, logits_of, takes
+from ogd.memory.data.batches import as_pair, clone_tensors, length, to_device, without_tensors
+from ogd.memory.data.calling import Logits, accepts_argument, call_model, cast_inputs, logits_of
 from ogd.memory.data.labels import IGNORED, classifies, flat_labels, next_tokens
 from ogd.memory.data.sampling import Sample
 from ogd.memory.model.eval_mode import isolated_eval_mode
@@ -149,7 +149,7 @@ def _score(
     total = weight = 0.0
     count = 0
     for batch in map(as_pair, data) if isinstance(data, DataLoader) else Sample(data, None, Generator(), BATCH):
-        x, y = copied(batch if first is None else moved(batch, first.device))
+        x, y = clone_tensors(batch if first is None else to_device(batch, first.device))
         measure = measure or ("accuracy" if _are_classes(flat_labels(y)) else "loss")
         value, n = _mean(model, x, y, measure, logits, name)
         total, weight = total + (float(value) * n if n else 0.0), weight + n
@@ -162,9 +162,9 @@ def _score(
 
 def _mean(model: nn.Module, x: Any, y: Any, measure: Measure, logits: Logits | None, name: str) -> tuple[Tensor, int]:
     """The mean score of a batch, and over how many examples or tokens."""
-    named = logits is None and isinstance(x, Mapping) and isinstance(y, Tensor) and takes(model, "labels")
+    named = logits is None and isinstance(x, Mapping) and isinstance(y, Tensor) and accepts_argument(model, "labels")
     if named and measure == "loss":
-        result = called(model, cast({**x, "labels": y}, model))
+        result = call_model(model, cast_inputs({**x, "labels": y}, model))
         loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
         if isinstance(loss, Tensor):  # as the model itself computes it, its mean
             return loss, int((y != IGNORED).sum())

@@ -372,7 +372,7 @@ def test_a_full_disk_leaves_everything_as_it_was(folder, monkeypatch):
 
 def test_one_process_packs_at_a_time(folder):
     before = everything(folder)
-    with files.alone(folder):
+    with files.lock_folder(folder):
         waiting = packer(folder)
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.wait(timeout=3)

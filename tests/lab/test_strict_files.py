@@ -100,13 +100,13 @@ WIDE = [
 @pytest.mark.parametrize("content", WIDE, ids=["letters", "escaped", "many escapes"])
 def test_one_wide_letter_makes_a_text_four_times_as_large(monkeypatch, content):
     tracemalloc.start()
-    with contextlib.suppress(json_files.Wrong):
+    with contextlib.suppress(json_files.FieldError):
         json_files.parse(content)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.05 * json_files.memory(content)
     monkeypatch.setattr(json_files, "MOST_MEMORY", 0.95 * peak)
-    with pytest.raises(json_files.Wrong, match="it would take more than"):
+    with pytest.raises(json_files.FieldError, match="it would take more than"):
         json_files.parse(content)
 
 

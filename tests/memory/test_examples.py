@@ -67,7 +67,7 @@ def test_packed_tensors_come_back_exactly(name: str) -> None:
             assert (small[:].dtype, small[:].shape) == (t.dtype, t.shape)
             assert torch.equal(small[:], t)
             assert torch.equal(small[torch.tensor([2, 0])], t[[2, 0]])
-            assert torch.equal(small.only(torch.tensor([3]))[:], t[[3]])
+            assert torch.equal(small.select(torch.tensor([3]))[:], t[[3]])
             assert not t.numel() or small.data.data_ptr() != t.data_ptr()  # the user may change his
         whole = join(pack(parts[0]), pack(parts[1]))
         assert whole is not None
@@ -116,7 +116,7 @@ def test_other_numbers_lose_less_than_a_thousandth_of_their_spread() -> None:
     assert small.data.dtype == torch.float16
     assert ((small[:] - x).abs().amax(0) <= 1e-3 * x.std(0)).all()
     assert torch.equal(pack(small[:])[:], small[:])  # once
-    again = join(small, small.only(torch.tensor([3])))
+    again = join(small, small.select(torch.tensor([3])))
     assert again is not None
     assert again.data.dtype == torch.float16
     assert join(small, pack(x[:1])) is None  # of one example nobody knows the spread

@@ -123,7 +123,7 @@ class Case:
                 memory.store.rows_per_example,
                 *(memory._binding.tensors.get(n) is p for n, p in self.model.named_parameters()),
             ]
-        names = sorted(memory._statistics.names), sorted(memory._statistics._holds)
+        names = sorted(memory._statistics.names), sorted(memory._statistics._hooks)
         protected = is_protected(self.optimizer), sum(p.active for p in memory._protections)
         return (len(memory), memory.task_sizes, memory.nbytes, kept, names, protected), torch.cat(numbers)
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from memory_models import MODELS, make, rows, train
 from ogd.memory import BudgetExceeded, GradientMemory, Memory, load
 from ogd.memory.data.budget import equal_shares
-from ogd.memory.data.sampling import balanced_rows, trimmed
+from ogd.memory.data.sampling import balanced_rows, trim
 from reference import logit_gradients, project_dense
 
 
@@ -245,8 +245,8 @@ def test_trimming_batch_by_batch_is_trimming_at_once() -> None:
         drawn = list(zip(keys, labels, range(30), strict=True))
         kept: list[tuple[float, int, int]] = []
         for start in range(0, 30, 4):
-            kept = trimmed([*kept, *drawn[start : start + 4]], 10)
-        assert kept == trimmed(drawn, 10)
+            kept = trim([*kept, *drawn[start : start + 4]], 10)
+        assert kept == trim(drawn, 10)
 
 
 def test_equal_shares_by_trying_all() -> None:

@@ -15,7 +15,7 @@ from ogd.lab import benchmarks
 from ogd.lab.methods import DER, ER
 from ogd.lab.methods.finished_task import FinishedTask
 from ogd.lab.models import StackedMLP
-from ogd.memory.examples.clustering import groups, in_proportion, k_means, means, merged
+from ogd.memory.examples.clustering import assign_groups, cluster_means, group_means, k_means, proportional_shares
 
 
 def seeded(n: int = 0) -> Generator:
@@ -37,12 +37,12 @@ def blobs(each: int = 20) -> tuple[Tensor, Tensor]:
 def test_means_are_those_of_a_loop() -> None:
     t, group = torch.randn(30, 4, 3, dtype=torch.float64), torch.arange(30) % 7 - 1
     slow = torch.stack([torch.stack([t[i] for i in range(30) if group[i] == g]).mean(0) for g in range(6)])
-    assert torch.allclose(means(t, group), slow, atol=1e-15)
+    assert torch.allclose(group_means(t, group), slow, atol=1e-15)
 
 
 def test_far_apart_clouds_are_found() -> None:
     x, y = blobs()
-    found, labels = merged((x, y), 4, seeded())
+    found, labels = cluster_means((x, y), 4, seeded())
     slow = {(round(float(p[0]), 3), round(float(p[1]), 3)) for p in x.view(4, 20, 2).mean(1)}
     assert {(round(float(p[0]), 3), round(float(p[1]), 3)) for p in found} == slow
     assert labels.tolist() == [int(p[1] > 25) for p in found]
@@ -54,10 +54,10 @@ def test_every_point_ends_with_its_nearest_mean(k: int) -> None:
     group = k_means(x, k, seeded())
     assert group.bincount(minlength=k).min() >= 1
     assert len(group.unique()) == k
-    spread = float((x - means(x, group)[group]).square().sum())
+    spread = float((x - group_means(x, group)[group]).square().sum())
     drawn = torch.cdist(x, x[torch.randperm(30, generator=seeded())[:k]]).argmin(1)
     if k in (2, 7):  # better than the draw it began with
-        assert spread < float((x - means(x, drawn)[drawn]).square().sum())
+        assert spread < float((x - group_means(x, drawn)[drawn]).square().sum())
     assert k < 30 or spread == 0
 
 
@@ -68,22 +68,22 @@ def test_equal_points_leave_no_group_empty() -> None:
 
 def test_groups_have_one_label_and_shares_in_proportion() -> None:
     x, y = torch.randn(120, 3), torch.tensor([3] * 90 + [7] * 29 + [9])
-    group = groups(x, y, 13, seeded())
+    group = assign_groups(x, y, 13, seeded())
     labels = [set(y[group == g].tolist()) for g in range(13)]
     assert all(len(own) == 1 for own in labels)
     assert [sum(own == {label} for own in labels) for label in (3, 7, 9)] == [9, 3, 1]
 
 
 def test_fewer_groups_than_labels_leave_the_rarest_out() -> None:
-    x, y = merged((torch.randn(9, 2), torch.tensor([0, 1, 1, 1, 2, 2, 2, 2, 2])), 2, seeded())
+    x, y = cluster_means((torch.randn(9, 2), torch.tensor([0, 1, 1, 1, 2, 2, 2, 2, 2])), 2, seeded())
     assert sorted(y.tolist()) == [1, 2]
     assert x.shape == (2, 2)
 
 
 def test_shares_are_never_more_than_there_are() -> None:
-    assert in_proportion([1, 1, 8], 9) == [1, 1, 7]
-    assert in_proportion([2, 0, 3], 99) == [2, 0, 3]
-    assert in_proportion([], 5) == []
+    assert proportional_shares([1, 1, 8], 9) == [1, 1, 7]
+    assert proportional_shares([2, 0, 3], 99) == [2, 0, 3]
+    assert proportional_shares([], 5) == []
 
 
 def test_no_share_would_be_nearer_to_the_proportion_with_one_more() -> None:
@@ -91,7 +91,7 @@ def test_no_share_would_be_nearer_to_the_proportion_with_one_more() -> None:
     for _ in range(50):
         sizes = [rng.randint(1, 60) for _ in range(rng.randint(2, 6))]
         n = rng.randint(len(sizes), sum(sizes))
-        shares = in_proportion(sizes, n)
+        shares = proportional_shares(sizes, n)
         assert sum(shares) == n
         for (size, s), (other, t) in itertools.permutations(zip(sizes, shares, strict=True), 2):
             # to move one from a share of s > 1 to one of t would make the larger of their ratios to the sizes larger
@@ -130,21 +130,21 @@ def test_means_of_images_take_the_bytes_of_images() -> None:
         memory.remember((x, y), merge=merge)
         sizes.append(memory.nbytes)
     assert sizes[1] <= sizes[0]
-    exact = merged((x.double(), y), 10, seeded())[0]
-    group = groups(x.flatten(1), y, 10, seeded())
-    assert float((exact - means(x.double(), group)).abs().max()) <= 0.5 / 255 / 0.2 + 1e-6
+    exact = cluster_means((x.double(), y), 10, seeded())[0]
+    group = assign_groups(x.flatten(1), y, 10, seeded())
+    assert float((exact - group_means(x.double(), group)).abs().max()) <= 0.5 / 255 / 0.2 + 1e-6
 
 
 def test_means_of_few_values_are_not_rounded() -> None:
     x, y = torch.eye(20)[torch.randint(20, (400,))], torch.zeros(400).long()
-    found = merged((x, y), 8, seeded())[0]
+    found = cluster_means((x, y), 8, seeded())[0]
     assert torch.allclose(found.sum(1), torch.ones(8))
-    assert torch.equal(found, means(x, groups(x, y, 8, seeded())))
+    assert torch.equal(found, group_means(x, assign_groups(x, y, 8, seeded())))
 
 
 def test_one_number_per_example_and_labels_as_a_column() -> None:
     x, y = torch.tensor([0.0, 1.0, 8.0, 9.0]), torch.tensor([[0], [0], [1], [1]])
-    found, labels = merged(({"age": x, "more": x[:, None]}, y), 2, seeded())
+    found, labels = cluster_means(({"age": x, "more": x[:, None]}, y), 2, seeded())
     assert sorted(found["age"].tolist()) == [0.5, 8.5]
     assert labels.tolist() == [int(age > 4) for age in found["age"]]
 
@@ -152,7 +152,7 @@ def test_one_number_per_example_and_labels_as_a_column() -> None:
 @pytest.mark.parametrize("offset", [0.0, 1e4, 1e6])
 def test_large_numbers_are_grouped_as_small_ones(offset: float) -> None:
     x = torch.cat([torch.zeros(100, 30), torch.ones(100, 30)]).double() + torch.randn(200, 30).double() * 0.01 + offset
-    found = merged((x, None), 2, seeded())[0]
+    found = cluster_means((x, None), 2, seeded())[0]
     assert sorted((found - offset).mean(1).round().tolist()) == [0.0, 1.0]
 
 
@@ -175,7 +175,7 @@ def test_inputs_of_several_tensors_without_labels() -> None:
 
 def test_targets_of_a_regression_are_averaged() -> None:
     x = torch.arange(8.0)[:, None]
-    found, y = merged((x, 10 * x), 2, seeded())
+    found, y = cluster_means((x, 10 * x), 2, seeded())
     assert torch.allclose(y, 10 * found)
 
 

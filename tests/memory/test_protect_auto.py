@@ -26,18 +26,18 @@ def test_pauses_between_steps_and_projections_are_no_steps(monkeypatch: pytest.M
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     measured = Pace()
     for step in range(40):
-        measured.stepping()
+        measured.start_step()
         now[0] += 0.01
         if step % 10 == 0:
             now[0] += 0.3
-            measured.projected(0.3)
+            measured.record_projection(0.3)
             measured.choose(torch.device("cpu"))
         if step == 25:
             now[0] += 60  # an evaluation
     for _ in range(9):
         measured.choose(torch.device("cpu"))
     assert measured.every == steps_between([0.01], [0.3])
-    measured.projected(100.0, counts=False)
+    measured.record_projection(100.0, counts=False)
     measured.choose(torch.device("cpu"))
     assert measured.every == steps_between([0.01], [0.3])
 
@@ -73,8 +73,8 @@ def test_k_begins_small_doubles_at_most_and_has_a_limit(monkeypatch: pytest.Monk
     monkeypatch.setattr(pace, "steps_between", lambda steps, projections: 10**6)
     measured, chosen = Pace(), []
     for _ in range(12):
-        measured.stepping()
-        measured.projected(1.0)
+        measured.start_step()
+        measured.record_projection(1.0)
         measured.choose(torch.device("cpu"))
         chosen.append(measured.every)
     assert chosen[:5] == [8, 16, 32, 64, 128]  # the first step has no length before the second begins

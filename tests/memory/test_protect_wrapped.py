@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from memory_models import moved, remembered, train
 from ogd.memory import Memory
-from ogd.memory.optimizers.protectable import unwrapped
+from ogd.memory.optimizers.protectable import hooked_optimizer
 from reference import flat, project_dense, trainable
 
 
@@ -53,7 +53,7 @@ def test_a_wrapper_is_protected_by_what_is_inside(wrap: Any) -> None:
     before = flat(trainable(memory.model))
     inner = optim.Adam(memory.model.parameters(), lr=0.01)
     optimizer = wrap(inner)
-    assert unwrapped(optimizer) is inner
+    assert hooked_optimizer(optimizer) is inner
     memory.protect(optimizer, every=2)
     with pytest.raises(ValueError, match="protected already"):
         memory.protect(inner)

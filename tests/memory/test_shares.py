@@ -5,7 +5,7 @@ import torch
 
 from memory_models import make
 from ogd.memory import GradientMemory
-from ogd.memory.data.dealing import balanced_shares, keys, shares
+from ogd.memory.data.distributed_sampling import balanced_shares, keys, shares
 from ogd.memory.projection.store import Store
 
 

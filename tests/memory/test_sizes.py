@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from memory_models import make, remembered, rows, train
-from ogd.long_work import LongWork, say
+from ogd.long_work import LongWork, warn_if_long
 from ogd.memory import GradientMemory, load
 from ogd.memory.gradients.gather import CHUNK_SIZE, fitting_chunk_size
 from ogd.memory.gradients.outputs import ChosenOutputs
@@ -147,9 +147,9 @@ def test_an_update_that_is_cut_to_nothing_is_warned_of_once() -> None:
 
 
 def test_long_work_is_announced_before_it_starts() -> None:
-    say("this", 9, 10**8)
+    warn_if_long("this", 9, 10**8)
     with pytest.warns(LongWork, match=r"this: will take about 12 s and 2.0 GB"):
-        say("this", 12, 2 * 10**9)
+        warn_if_long("this", 12, 2 * 10**9)
 
 
 @pytest.mark.parametrize(("keep", "said"), [("gradients", "remembering"), ("examples", "keeping")])

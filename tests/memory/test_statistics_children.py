@@ -189,10 +189,10 @@ def test_a_trial_that_fails_changes_nothing_and_is_made_again(error) -> None:
         assert all(module.training for module in model.modules())
         assert all(b is own[name] and torch.equal(b, values[name]) for name, b in model.named_buffers())
         assert torch.equal(torch.get_rng_state(), draws)
-        assert not memory._statistics._holds[""].evaluates
+        assert not memory._statistics._hooks[""].evaluates
     handle.remove()
     model(x)
-    assert memory._statistics._holds[""].evaluates
+    assert memory._statistics._hooks[""].evaluates
     assert all(torch.equal(b, values[name]) for name, b in model.named_buffers())
 
 
@@ -224,7 +224,7 @@ def test_a_trial_leaves_caches_and_states_alone(moves: bool) -> None:
         assert layer.calls == 1
         assert cached == bool(cache)
         assert not cache or len(cache) == 1
-    assert memory._statistics._holds["1"].evaluates == moves
+    assert memory._statistics._hooks["1"].evaluates == moves
 
 
 def test_a_module_is_tried_once() -> None:

@@ -9,10 +9,11 @@ is caught if a test fails or takes too long: of the examples in the changed file
 changed function, fastest first, for up to 40 seconds. First all tests run once to see which these are. Two mutants are
 tried at once.
 
-Not drawn is what no test could notice, or should: what is said to people (texts, `__repr__`, what `announce` and `say`
-are given), what is for the type checker (annotations, `assert`, `cast`, methods that others override), `zip(strict=)`,
-which guards against mistakes of our own, and what decides only how long something takes or how much memory, with the
-same result: the numbers in `SPEED`, what they are multiplied or divided by, and functions that estimate.
+Not drawn is what no test could notice, or should: what is said to people (texts, `__repr__`, arguments of
+`warn_of_work` and `warn_if_long`), what is for the type checker (annotations, `assert`, `cast`, methods that others
+override), `zip(strict=)`, which guards against mistakes of our own, and what decides only how long something takes or
+how much memory, with the same result: the numbers in `SPEED`, what they are multiplied or divided by, and functions that
+estimate.
 """
 
 import argparse
@@ -169,7 +170,7 @@ class Mutator(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = ast.unparse(node.func)
-        if name.startswith("warnings.") or name in ("announce", "say", "cast", "TypeVar", "overload"):
+        if name.startswith("warnings.") or name in ("warn_of_work", "warn_if_long", "cast", "TypeVar", "overload"):
             return node
         return self.generic_visit(node)
 

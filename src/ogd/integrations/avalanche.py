@@ -43,7 +43,7 @@ class OGDPlugin(SupervisedPlugin):
         self.guard.stop()
         if self.remember:
             data = strategy.experience.dataset.eval()  # without the augmentations of training
-            self.guard.of(strategy.model).remember(pairs(data, is_multi_task_module(strategy.model)))
+            self.guard.memory_for(strategy.model).remember(pairs(data, is_multi_task_module(strategy.model)))
 
 
 def pairs(dataset: Any, with_task: bool) -> DataLoader[Any]:

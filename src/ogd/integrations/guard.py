@@ -34,7 +34,7 @@ class Guard:
         self._stored: Mapping[str, Any] | None = None  # a state that came before there was a model
         self._protections: list[Protection] = []
 
-    def of(self, model: nn.Module) -> Memory:
+    def memory_for(self, model: nn.Module) -> Memory:
         """Return the memory of this model, restored if a state was loaded before."""
         memory = self.kind(model, **self.options) if self.memory is None else self.memory
         if all(module is not memory.model for module in model.modules()):
@@ -51,7 +51,7 @@ class Guard:
     def begin(self, model: nn.Module, optimizers: Iterable[Any]) -> None:
         """Protect the model from these optimizers."""
         self.stop()
-        memory = self.of(model)
+        memory = self.memory_for(model)
         self._protections = [memory.protect(optimizer, **self.protect_options) for optimizer in optimizers]
 
     def settle(self) -> None:

@@ -80,7 +80,7 @@ class OGD(Callback):
         self._done = False
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.guard.of(pl_module)
+        self.guard.memory_for(pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._done = False
@@ -112,5 +112,5 @@ class OGD(Callback):
 
     def _remember(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.remember and not self._done:
-            self.guard.of(pl_module).remember(trainer.train_dataloader)
+            self.guard.memory_for(pl_module).remember(trainer.train_dataloader)
             self._done = True

@@ -87,7 +87,7 @@ class OGDCallback(TrainerCallback):
         optimizer: Any,
         **_: Any,
     ) -> None:
-        memory = self.guard.of(model)
+        memory = self.guard.memory_for(model)
         if state.global_step:
             memory.load_state_dict(self._saved(args, state.global_step))
         self.guard.begin(model, [optimizer])
@@ -114,7 +114,7 @@ class OGDCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         self.guard.stop()
-        memory = self.guard.of(model)
+        memory = self.guard.memory_for(model)
         if self.remember:
             memory.remember(train_dataloader)
         if args.save_strategy != "no":

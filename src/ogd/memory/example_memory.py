@@ -27,20 +27,20 @@ from ogd.memory.changes.other_weights import SAMPLED_ROWS, Fingerprint, warn_of_
 from ogd.memory.data.batches import CHUNK_SIZE, Chunk, as_pair, length
 from ogd.memory.data.budget import Budget
 from ogd.memory.data.calling import Logits, ScoredModel, scores
-from ogd.memory.data.dealing import all_examples
+from ogd.memory.data.distributed_sampling import all_examples
 from ogd.memory.data.sampling import Sample
 from ogd.memory.data.uncertainty import UncertainSample
 from ogd.memory.examples.clustering import ClusteredSample
 from ogd.memory.examples.examples_state import examples_from_state, examples_state
 from ogd.memory.examples.kept_examples import Batch, Examples, Task
-from ogd.memory.examples.loss import comparable, remembered_loss
+from ogd.memory.examples.loss import original_outputs, remembered_loss
 from ogd.memory.examples.prefetch import Prefetcher, draw
-from ogd.memory.examples.recording import recorded
+from ogd.memory.examples.recording import record_examples
 from ogd.memory.examples.reservoir import reservoir
 from ogd.memory.explanation import Explanation, explain_examples
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.eval_mode import eval_mode, isolated_eval_mode
-from ogd.memory.model.parameters import device_of, unwrapped
+from ogd.memory.model.parameters import device_of, unwrap
 from ogd.memory.model.supported import check_model, check_parameters
 from ogd.memory.optimizers.protection import Protection
 from ogd.memory.optimizers.rehearsal import Rehearsal
@@ -119,7 +119,7 @@ class ExampleMemory(Memory):
         self._prefetcher = Prefetcher()
         self._resumed: list[int] = []  # see `_since`; of optimizers that are not protected yet
         self._alike: Examples | None = None  # the last examples that were seen to be the same on all ranks
-        self._guarded = True  # whether there was a protected step since the last task was remembered
+        self._had_protected_step = True  # whether there was a protected step since the last task was remembered
 
     def __len__(self) -> int:
         """Return the number of kept examples."""
@@ -198,7 +198,7 @@ class ExampleMemory(Memory):
             draws = common_generator(draws) if self._shared else draws
             with isolated_eval_mode(model.model), torch.no_grad():
                 params, device = self._parameters.trainable(), device_of(self.model)
-                new = recorded(model, params, chunks, device, expected=sample.count)
+                new = record_examples(model, params, chunks, device, expected=sample.count)
                 examples = self._examples_here().with_task(new, task)
             if len(examples) == len(self):
                 raise ValueError("data is empty: there is no example to remember")
@@ -206,7 +206,7 @@ class ExampleMemory(Memory):
             if not len(self):
                 self.seed = torch_seed(self._shared)
             self._replace(examples)
-            self._guarded = False
+            self._had_protected_step = False
 
     def protect(
         self,
@@ -282,11 +282,11 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, self.logits)
         with self._statistics.called_modules() as called, isolated_eval_mode(model.model), torch.no_grad():
             params, only = self._parameters.trainable(), torch.tensor(enter)
-            new = list(recorded(model, params, [chunk], device_of(self.model), only=only))
-        examples = self._examples_here().only(torch.tensor(stay)) if stay else Examples()
-        examples = examples.extended(new) if stay else examples.with_task(new, Task())
+            new = list(record_examples(model, params, [chunk], device_of(self.model), only=only))
+        examples = self._examples_here().select(torch.tensor(stay)) if stay else Examples()
+        examples = examples.with_more(new) if stay else examples.with_task(new, Task())
         self.budget.check(examples)
-        with self._changing():
+        with self._transaction():
             self._replace(examples)
             self._statistics.names = self._statistics.names | called
             self._statistics.freeze()
@@ -322,9 +322,9 @@ class ExampleMemory(Memory):
         check_task(task, len(self.task_sizes))
         self._settle()
         self._check_moves()
-        with self._changing():
+        with self._transaction():
             self._replace(self.examples.without_task(range(len(self.task_sizes))[task]))
-            self._guarded = True  # the last task may be one whose outputs have moved since, as they may
+            self._had_protected_step = True  # the last task may be one whose outputs have moved since, as they may
 
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
@@ -352,7 +352,7 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, logits or self.logits, classes)
         sample = Sample(data, EXPLAINED, Generator().manual_seed(0), EXPLAINED)
         with isolated_eval_mode(model.model), torch.no_grad():
-            found = recorded(model, self._parameters.trainable(), sample, device_of(self.model))
+            found = record_examples(model, self._parameters.trainable(), sample, device_of(self.model))
             examples = Examples().with_task(found, Task())
         if not len(examples):
             raise ValueError("data is empty: there is no example to explain")
@@ -363,7 +363,7 @@ class ExampleMemory(Memory):
         check_parameters(self.model)
         if self._protections:
             self._check_moves()
-        drift = tuple(self._moved(self.examples.rows_of(t))[0] for t in range(len(self.task_sizes)))
+        drift = tuple(self._output_change(self.examples.rows_of(t))[0] for t in range(len(self.task_sizes)))
         return ExampleStats(len(self), drift, tuple(rehearsal.loss for rehearsal in self._protections))
 
     def state_dict(self) -> dict[str, Any]:
@@ -395,14 +395,14 @@ class ExampleMemory(Memory):
         self._settle()
         if weights is not None and weights.differs(Store(), self._parameters.named()):
             warn_of_other_weights("its outputs have nothing to do with those that are remembered")
-        with self._changing(*self._protections):
+        with self._transaction(*self._protections):
             self._statistics.restore(stored)
             self.seed, self.draws, self.observed = seed, draws, observed
             self._resumed = since
             for rehearsal in self._protections:
                 rehearsal.since = self._take_resumed(len(rehearsal.since))
             self._replace(examples)
-            self._guarded = True
+            self._had_protected_step = True
             if self._protections:
                 self._statistics.freeze()
 
@@ -451,7 +451,7 @@ class ExampleMemory(Memory):
         """Return the summed loss of drawn examples on this rank, and how many they are on all; None without any."""
         if self._shared:
             self._check_alike()
-        self._guarded = True
+        self._had_protected_step = True
         if not len(self):
             return None
         if not alpha and not any(group.labelled for group in self.examples.groups):
@@ -471,25 +471,25 @@ class ExampleMemory(Memory):
     def _batches(self, number: int, size: int) -> Iterable[Batch]:
         """Return this rank's part of batch `number`, by form; a rank may have none."""
         examples = self._examples_here()
-        if examples.alike and not self._shared:
+        if examples.same_form and not self._shared:
             return [self._prefetcher.batch(examples, self.seed, number, size)]
         rows = draw(self.seed, number, len(self), size)
         return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows)
 
     def _outputs(self, batch: Batch) -> Tensor:
         logits = batch.logits or self.logits
-        return scores(unwrapped(self.model) if logits is None else self.model, batch.x, logits)
+        return scores(unwrap(self.model) if logits is None else self.model, batch.x, logits)
 
     def _protected_among(self, params: Sequence[Tensor]) -> Sequence[Tensor]:
         return params if self.params is None else list(self._parameters.among(params).values())
 
-    def _moved(self, rows: Tensor) -> tuple[float, float]:
+    def _output_change(self, rows: Tensor) -> tuple[float, float]:
         """Return the root mean square change of some examples' outputs, and that of the outputs."""
         change, size, n = 0.0, 0.0, 0
         with isolated_eval_mode(self.model), torch.no_grad():
             for some in rows.split(CHUNK_SIZE):
                 for batch in self._examples_here().batches(some):
-                    z = comparable(self._outputs(batch), batch.z).double()
+                    z = original_outputs(self._outputs(batch), batch.z).double()
                     mask = batch.mask(z.shape[-1])
                     z, before = (t if mask is None else t[mask] for t in (z, batch.z.double()))
                     change += float((z - before).square().sum())
@@ -498,18 +498,18 @@ class ExampleMemory(Memory):
         return (change / max(n, 1)) ** 0.5, (size / max(n, 1)) ** 0.5
 
     def _settle(self) -> None:
-        self._guarded |= any(p.stepped for p in self._protections)
+        self._had_protected_step |= any(p.stepped for p in self._protections)
         super()._settle()
 
     def _end(self, *ending: Protection) -> None:
-        self._guarded |= any(protection.stepped for protection in ending)
+        self._had_protected_step |= any(protection.stepped for protection in ending)
         super()._end(*ending)
 
     def _check_moves(self) -> None:
-        self._guarded |= any(p.stepped for p in self._protections)
-        if self._guarded or self._warned_of_moves or not len(self):
+        self._had_protected_step |= any(p.stepped for p in self._protections)
+        if self._had_protected_step or self._warned_of_moves or not len(self):
             return
-        moved, size = self._moved(self.examples.rows_of(len(self.task_sizes) - 1)[-SAMPLED_ROWS:])
+        moved, size = self._output_change(self.examples.rows_of(len(self.task_sizes) - 1)[-SAMPLED_ROWS:])
         if moved > size * max(ROUNDING.get(p.dtype, ROUNDING_ELSE) for p in self.model.parameters()):
             self._warn_of_moves()
 
@@ -525,7 +525,7 @@ class ExampleMemory(Memory):
             for group in examples.groups:
                 batch = group.batch(torch.zeros(1, dtype=torch.long, device=group.z.device), examples.tasks)
                 try:
-                    comparable(self._outputs(batch), batch.z)
+                    original_outputs(self._outputs(batch), batch.z)
                 except Exception as error:
                     raise ValueError(
                         f"the memory belongs to another model: this one fails on a stored example ({error})"

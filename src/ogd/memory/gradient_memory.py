@@ -301,7 +301,7 @@ class GradientMemory(Memory):
         check_task(task, len(self.task_sizes))
         self._settle()
         self._check_moves()
-        with self._changing():
+        with self._transaction():
             self._replace(self.store.without_task(range(len(self.task_sizes))[task]), bind=False)
             self._drift.reset(self.store, self._parameters.named())
 
@@ -383,7 +383,7 @@ class GradientMemory(Memory):
         if self.sharded and self._shared:
             check_same_store(store)
             store = sharded_store(store)
-        with self._changing():
+        with self._transaction():
             self._statistics.restore(stored)
             self._drift.reset(store, params)
             self._replace(store)
@@ -411,7 +411,7 @@ class GradientMemory(Memory):
     def _follow_model(self) -> None:
         """Follow what has become of the remembered parameters, or raise; see `Binding`."""
         bound = self._binding.tensors
-        with self._changing():
+        with self._transaction():
             store = self._binding.rebind(self.store)
             if self._binding.tensors is not bound:
                 self._settle()
@@ -451,5 +451,5 @@ class GradientMemory(Memory):
             if projection.overlaps(other):
                 other.settle()
         # once may be weights that were loaded; then the second time, the fourth, the eighth: looking takes time
-        if projection.stirred > 1 and projection.stirred.bit_count() == 1:
+        if projection.outside_changes > 1 and projection.outside_changes.bit_count() == 1:
             self._check_moves()

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from ogd.json_files import brief
+from ogd.json_files import shorten
 from ogd.memory import saving
 from ogd.memory.data.budget import BudgetExceeded
 from ogd.memory.example_memory import ExampleMemory
@@ -51,5 +51,5 @@ def load(path: str | os.PathLike[str], model: nn.Module, **options: Any) -> Any:
         memory.load_state_dict(stored)
     except ValueError as error:
         exception = BudgetExceeded if isinstance(error, BudgetExceeded) else ValueError
-        raise exception(f"{os.fspath(path)}: {brief(error)}") from error
+        raise exception(f"{os.fspath(path)}: {shorten(error)}") from error
     return memory

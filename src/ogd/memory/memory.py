@@ -24,7 +24,7 @@ from ogd.memory.optimizers.protectable import check_protectable, optimizers_in
 from ogd.memory.optimizers.protection import Protection, is_protected, versions
 from ogd.memory.ranks.collective import gather_results, has_several_ranks, torch_seed
 from ogd.memory.stats import ExampleStats, GradientStats
-from ogd.memory.transaction import AllOrNothing
+from ogd.memory.transaction import Transaction
 
 Optimizers = Optimizer | Iterable[Optimizer] | Mapping[Any, Optimizer]
 _P = ParamSpec("_P")
@@ -211,14 +211,14 @@ class Memory(ABC):
         """Return the objects whose attributes change together with the memory's own."""
         return self._parameters, self._statistics
 
-    def _changing(self, *protections: Protection) -> AllOrNothing:
+    def _transaction(self, *protections: Protection) -> Transaction:
         """Return a block in which an exception leaves the memory, and some protections, as they were."""
-        return AllOrNothing(self, *self._parts(), *protections)
+        return Transaction(self, *self._parts(), *protections)
 
     @contextmanager
     def _remembering(self) -> Iterator[None]:
         """Store a task inside the block, completely or not at all; freeze the buffers of the modules that it calls."""
-        with self._changing():
+        with self._transaction():
             with self._statistics.called_modules() as called:
                 yield
             if self._shared:
@@ -240,20 +240,20 @@ class Memory(ABC):
         return optimizers
 
     def _begin(self, protection: _H) -> _H:
-        with self._changing():
+        with self._transaction():
             protection.hook()
             self._statistics.freeze()
             self._protections = [*self._protections, protection]
-            protection.holds = True
+            protection.enabled = True
         return protection
 
     def _end(self, *ending: Protection) -> None:
-        with self._changing(*ending):
+        with self._transaction(*ending):
             self._protections = [p for p in self._protections if p not in ending]
             if not self._protections:
                 self._statistics.release()
             for protection in ending:
-                protection.holds = False
+                protection.enabled = False
         self._check_moves()
 
     def _settle(self) -> None:

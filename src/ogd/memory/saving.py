@@ -18,7 +18,7 @@ from typing import Any
 
 from ogd import tensor_files
 from ogd.checks import is_whole
-from ogd.json_files import brief
+from ogd.json_files import shorten
 from ogd.memory.blocks.block import DTYPES
 from ogd.memory.data.budget import Budget
 
@@ -106,6 +106,6 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         document, tensors = tensor_files.read(Path(path), FORMAT)
     except ValueError as error:
-        raise ValueError(f"{name}: {brief(error)}") from error
+        raise ValueError(f"{name}: {shorten(error)}") from error
     del document[tensor_files.DIGEST]
     return {**document, "tensors": tensors}

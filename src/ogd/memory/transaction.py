@@ -3,7 +3,7 @@
 from types import TracebackType
 
 
-class AllOrNothing:
+class Transaction:
     """If the block raises, the objects get back the attributes that they had before it.
 
     The attributes are put back, not what they hold: inside, replace a list or a dictionary, and do not change it.
@@ -11,7 +11,7 @@ class AllOrNothing:
     Examples:
         >>> from types import SimpleNamespace
         >>> pair = SimpleNamespace(a=1, b=1)
-        >>> with AllOrNothing(pair):
+        >>> with Transaction(pair):
         ...     pair.a = 2
         ...     pair.b = 1 / 0
         Traceback (most recent call last):

@@ -21,7 +21,7 @@ from ogd.lab.benchmarks.batches import Batch, examples
 from ogd.lab.models.stack import Stack
 from ogd.memory.data.sampling import balanced_rows
 from ogd.memory.data.uncertainty import AMONG, entropies, uncertain_order
-from ogd.memory.examples.clustering import merged
+from ogd.memory.examples.clustering import cluster_means
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class FinishedTask:
         kept = []
         for r, run in enumerate(self.model.runs):
             generator = seeds.generator(self.seed, run, f"merge/{self.number}")
-            kept.append(merged((batch.x[r], batch.target[r].argmax(-1)), n, generator))
+            kept.append(cluster_means((batch.x[r], batch.target[r].argmax(-1)), n, generator))
         x, y = (torch.stack(parts) for parts in zip(*kept, strict=True))
         return Batch(x, torch.eye(self.outputs)[y], batch.head)
 

@@ -56,7 +56,7 @@ def pack(folder: Path, home: Callable[[Request], str]) -> None:
     A setting goes to `<home(request)>.runs.jsonl`, or where it has lines already. A kill loses nothing: one process
     packs at a time, and a file goes when its line can be read. Journals and checkpoints stay.
     """
-    with files.alone(folder):
+    with files.lock_folder(folder):
         kept = packed.by_setting(folder)
         lines = [line for runs in kept.values() for line in runs.values()]
         place = {line.record.request.key: line.path for line in lines}

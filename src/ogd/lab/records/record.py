@@ -121,7 +121,7 @@ def from_json(value: Any) -> RunRecord:
         seconds=json_files.number(value["seconds"], "seconds", 0),
         lockstep=json_files.whole(value["lockstep"], "lockstep", 1),
         environment={
-            name: None if fact is None else json_files.text(fact, f"environment.{json_files.told(name)}")
+            name: None if fact is None else json_files.text(fact, f"environment.{json_files.short_repr(name)}")
             for name, fact in facts.items()
         },
     )

@@ -123,7 +123,7 @@ def from_json(value: Any) -> Request:
     check_fields(value, Request, "its request")
     for kind, known in (("benchmark", catalogue.BENCHMARKS), ("method", catalogue.METHODS)):
         if json_files.text(value[kind], f"request.{kind}") not in known:
-            named = f"the {kind} {json_files.told(value[kind])}"
+            named = f"the {kind} {json_files.short_repr(value[kind])}"
             raise Newer(named, "load the plugin that has it (--plugin FILE.py), or upgrade ogd")
     options = _options(value["method"], dict(json_files.fields(value["options"], "request.options")))
     _check(value, options)
@@ -150,7 +150,7 @@ def _check(value: dict[str, Any], options: dict[str, Value]) -> None:
                 for label in json_files.items(part, f"partition[{i}]"):
                     json_files.whole(label, f"partition[{i}]")
         if value.get("model", Request.model) not in HIDDEN:
-            raise Newer(f"the model {json_files.told(value['model'])}")
+            raise Newer(f"the model {json_files.short_repr(value['model'])}")
     with inside("request.options"):
         catalogue.METHODS[value["method"]].check(**options)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ogd import json_files
 from ogd.checks import ArgumentError
 from ogd.files import SPECIAL, is_special
-from ogd.json_files import BadFile, Wrong
+from ogd.json_files import BadFile, FieldError
 from ogd.terminal import visible
 from ogd.version import __version__
 
@@ -44,11 +44,11 @@ def converted(content: bytes, path: Path, kind: str, convert: Callable[[Any], T]
         value = json_files.parse(content)
         return convert(value)
     except Newer as error:
-        what = f"{place} has {json_files.brief(error)}, which this ogd ({__version__}) does not know"
+        what = f"{place} has {json_files.shorten(error)}, which this ogd ({__version__}) does not know"
         raise BadFile(path, f"{what}; ogd {_writer(value)} wrote it: {error.remedy}") from error
     except (ValueError, TypeError, KeyError) as error:
-        field = error.field if isinstance(error, Wrong) else ""
-        problem = f"{place} is not a usable {kind}: {json_files.brief(error)}"
+        field = error.field if isinstance(error, FieldError) else ""
+        problem = f"{place} is not a usable {kind}: {json_files.shorten(error)}"
         raise BadFile(path, f"{problem}; remove {it} to run it again", field) from error
 
 
@@ -60,9 +60,9 @@ def inside(field: str) -> Iterator[None]:
     except Newer:
         raise
     except ArgumentError as error:
-        raise Wrong(f"{field}.{error.name}" if error.name else field, error.message) from error
+        raise FieldError(f"{field}.{error.name}" if error.name else field, error.message) from error
     except ValueError as error:
-        raise Wrong(field, str(error)) from error
+        raise FieldError(field, str(error)) from error
 
 
 def check_schema(value: Any) -> None:
@@ -73,7 +73,9 @@ def check_schema(value: Any) -> None:
     if number != SCHEMA or isinstance(number, bool):
         newer = isinstance(number, int) and number > SCHEMA
         raise (
-            Newer(f"schema {number}") if newer else ValueError(f"its schema is {json_files.told(number)}, not {SCHEMA}")
+            Newer(f"schema {number}")
+            if newer
+            else ValueError(f"its schema is {json_files.short_repr(number)}, not {SCHEMA}")
         )
 
 
@@ -106,7 +108,7 @@ def check_known(given: Iterable[str], known: Iterable[str], kind: str, what: str
     """Raise `Newer` if a name is given that is not known."""
     if unknown := sorted(set(given) - set(known)):
         plural = "s" if len(unknown) > 1 else ""
-        raise Newer(f"the {kind}{plural} {', '.join(map(json_files.told, unknown[:5]))} in {what}")
+        raise Newer(f"the {kind}{plural} {', '.join(map(json_files.short_repr, unknown[:5]))} in {what}")
 
 
 def _writer(value: Any) -> str:

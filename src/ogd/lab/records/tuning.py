@@ -69,12 +69,12 @@ def from_json(value: Any) -> Tuning:
     request = requests.from_json(value["request"])
     option = json_files.text(value.get("option", Tuning.option), "option")
     if option not in request.options:
-        raise ValueError(f"its option {json_files.told(option)} is no option of {request.method}")
+        raise ValueError(f"its option {json_files.short_repr(option)} is no option of {request.method}")
     grid = [json_files.number(x, f"grid[{i}]") for i, x in enumerate(json_files.items(value["grid"], "grid"))]
     if not grid:
-        raise json_files.Wrong("grid", "must have a value")
+        raise json_files.FieldError("grid", "must have a value")
     rows = json_files.items(value["scores"], "scores")
     if not rows:
-        raise json_files.Wrong("scores", "must have a row")
+        raise json_files.FieldError("scores", "must have a row")
     scores = [schema.fractions(row, f"scores[{run}]", len(grid)) for run, row in enumerate(rows)]
     return Tuning(request, grid, scores, option)

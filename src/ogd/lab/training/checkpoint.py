@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ogd import tensor_files
 from ogd.checks import is_whole
-from ogd.json_files import brief, items, number, whole
+from ogd.json_files import items, number, shorten, whole
 from ogd.lab.records.metrics import Array
 from ogd.terminal import visible
 
@@ -85,7 +85,7 @@ class Checkpoint:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-            warnings.warn(visible(f"{self.path} cannot be used, starting over: {brief(error)}"), stacklevel=2)
+            warnings.warn(visible(f"{self.path} cannot be used, starting over: {shorten(error)}"), stacklevel=2)
             return None
         return history
 

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize
 
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.pieces import Piece
-from ogd.memory.model.parameters import substituted
+from ogd.memory.model.parameters import replace_parameters
 from ogd.memory.projection.store import Store
 
 
@@ -41,7 +41,7 @@ def reparametrisation_of(module: nn.Module, path: str, leaf: str) -> Reparametri
         theta = {f"{prefix}parametrizations.{leaf}.{key}": p for key, p in inner.named_parameters()}
 
         def phi(values: dict[str, Tensor]) -> Tensor:
-            with substituted(inner, {id(theta[name]): value for name, value in values.items()}):
+            with replace_parameters(inner, {id(theta[name]): value for name, value in values.items()}):
                 w: Tensor = inner()
             return w
 

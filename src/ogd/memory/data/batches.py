@@ -46,10 +46,10 @@ def as_pair(batch: Any) -> Chunk:
     x = dict(x) if isinstance(x, Mapping) else x  # pytree knows no UserDict, which Hugging Face's batches are
     y = as_labels(y)
     if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves((x, y))):
-        raise TypeError(f"data holds NumPy arrays ({described(batch)}): give tensors, torch.from_numpy(array)")
+        raise TypeError(f"data holds NumPy arrays ({describe(batch)}): give tensors, torch.from_numpy(array)")
     if not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(x)):
         raise ValueError(
-            f"data holds no tensor as input, but {described(batch)}: give tensors, or tuples, lists and dicts of them, "
+            f"data holds no tensor as input, but {describe(batch)}: give tensors, or tuples, lists and dicts of them, "
             "as pairs (x, y) or dictionaries with the key 'labels'"
         )
     return x, y
@@ -70,22 +70,22 @@ def take(tree: Any, rows: Any) -> Any:
     return pytree.tree_map(lambda t: t[rows] if isinstance(t, Tensor) else t, tree)
 
 
-def moved(tree: Any, device: torch.device) -> Any:
+def to_device(tree: Any, device: torch.device) -> Any:
     """The same batch with every tensor on a device."""
     return pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, tree)
 
 
-def copied(tree: Any) -> Any:
+def clone_tensors(tree: Any) -> Any:
     """The same batch in memory of its own, for a model that may change its inputs in place."""
     return pytree.tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, tree)
 
 
-def described(batch: Any) -> str:
+def describe(batch: Any) -> str:
     """A batch in words, for messages.
 
     Examples:
         >>> import torch
-        >>> described([torch.zeros(3, 5), "a"]), described({"x": None})
+        >>> describe([torch.zeros(3, 5), "a"]), describe({"x": None})
         ('a list of 2: float32 (3, 5), str', 'a dict with the keys x')
     """
     if isinstance(batch, Tensor):
@@ -93,7 +93,7 @@ def described(batch: Any) -> str:
     if isinstance(batch, Mapping):
         return f"a {type(batch).__name__} with the keys {', '.join(map(str, batch))}"
     if isinstance(batch, tuple | list):
-        parts = [described(p) if isinstance(p, Tensor) else type(p).__name__ for p in batch[:6]]
+        parts = [describe(p) if isinstance(p, Tensor) else type(p).__name__ for p in batch[:6]]
         return f"a {type(batch).__name__} of {len(batch)}: {', '.join(parts)}{', …' if len(batch) > 6 else ''}"
     return type(batch).__name__
 
@@ -101,7 +101,7 @@ def described(batch: Any) -> str:
 def _of_mapping(batch: Mapping[str, Any]) -> Chunk:
     found = [key for key in LABELS if key in batch]
     if len(found) > 1:
-        raise ValueError(f"a batch is {described(batch)}: leave one of {' and '.join(found)} out")
+        raise ValueError(f"a batch is {describe(batch)}: leave one of {' and '.join(found)} out")
     return {key: value for key, value in batch.items() if key not in found}, batch[found[0]] if found else None
 
 
@@ -116,7 +116,7 @@ def _of_parts(batch: Sequence[Any]) -> Chunk:
     if labels in ([], [n - 1]):
         return tuple(batch[: n - len(labels)]), batch[-1] if labels else None
     raise ValueError(
-        f"a batch is {described(batch)}: which part holds the labels is ambiguous; give pairs (x, y), where x may "
+        f"a batch is {describe(batch)}: which part holds the labels is ambiguous; give pairs (x, y), where x may "
         "be a tuple or dict of inputs, or dictionaries with the key 'labels' (a DataLoader's collate_fn can make them)"
     )
 
@@ -126,7 +126,7 @@ def shapes(example: Chunk) -> list[Any]:
     return [t.shape for t in pytree.tree_leaves(example) if isinstance(t, Tensor)]
 
 
-def concatenated(examples: list[Chunk]) -> Chunk:
+def concatenate(examples: list[Chunk]) -> Chunk:
     """Several batches as one."""
     leaves = [pytree.tree_flatten(e)[0] for e in examples]
     spec = pytree.tree_flatten(examples[0])[1]
@@ -203,7 +203,7 @@ def are_batches(data: Sequence[Any]) -> bool:
         return True
     raise ValueError(
         f"data is a {type(data).__name__} whose elements may be examples or batches, the first being "
-        f"{described(data[0])}: give DataLoader(data, batch_size=32) if they are examples, DataLoader(data, "
+        f"{describe(data[0])}: give DataLoader(data, batch_size=32) if they are examples, DataLoader(data, "
         "batch_size=None) if they are batches"
     )
 

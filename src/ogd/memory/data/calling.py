@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ogd.memory.data.batches import copied, described
-from ogd.memory.model.parameters import first_parameter, unwrapped
+from ogd.memory.data.batches import clone_tensors, describe
+from ogd.memory.model.parameters import first_parameter, unwrap
 
 Logits = Callable[[nn.Module, Any], Tensor]
 
@@ -26,22 +26,22 @@ class ScoredModel(nn.Module):
 
     def __init__(self, model: nn.Module, logits: Logits | None, classes: Sequence[int] | None = None):
         super().__init__()
-        self.model = unwrapped(model) if logits is None else model
+        self.model = unwrap(model) if logits is None else model
         self.logits = logits
         self.classes = None if classes is None else [int(c) for c in classes]
 
     def scores(self, x: Any) -> Tensor:
         """Return all logits of a batch, (B, ...), without letting the model change the batch in place."""
-        return scores(self.model, copied(x), self.logits)
+        return scores(self.model, clone_tensors(x), self.logits)
 
 
 def scores(model: nn.Module, x: Any, logits: Logits | None) -> Tensor:
     """Return all logits of a batch, computed in the model's dtype."""
-    x = cast(x, model)
-    return logits_of(called(model, x) if logits is None else logits(model, x))
+    x = cast_inputs(x, model)
+    return logits_of(call_model(model, x) if logits is None else logits(model, x))
 
 
-def called(model: nn.Module, x: Any) -> Any:
+def call_model(model: nn.Module, x: Any) -> Any:
     """What the model returns for x: a dict goes in by keywords and a tuple or list one by one, if forward takes it so.
 
     A part goes only to an argument of forward that has no default, or None: another default is no tensor's.
@@ -51,7 +51,7 @@ def called(model: nn.Module, x: Any) -> Any:
         ...     def forward(self, a, b=None):
         ...         return a + b
         >>> one = torch.ones(1)
-        >>> called(Two(), (one, one)), called(Two(), {"a": one, "b": one}), called(nn.ReLU(), -one)
+        >>> call_model(Two(), (one, one)), call_model(Two(), {"a": one, "b": one}), call_model(nn.ReLU(), -one)
         (tensor([2.]), tensor([2.]), tensor([0.]))
     """
     if isinstance(x, Tensor):
@@ -64,7 +64,7 @@ def called(model: nn.Module, x: Any) -> Any:
     return model(x)
 
 
-def takes(model: nn.Module, name: str) -> bool:
+def accepts_argument(model: nn.Module, name: str) -> bool:
     """Whether the model's forward takes an argument of this name, or of any name."""
     return any(a.name == name or a.kind is a.VAR_KEYWORD for a in _arguments(model))
 
@@ -80,17 +80,17 @@ def logits_of(result: Any) -> Tensor:
     f = result if isinstance(result, Tensor) else inside
     if not isinstance(f, Tensor):
         raise TypeError(
-            f"the model returned {described(result)}, neither a tensor nor something with .logits: give logits=, "
+            f"the model returned {describe(result)}, neither a tensor nor something with .logits: give logits=, "
             "a function (model, x) → tensor"
         )
     return f
 
 
-def cast(x: Any, model: nn.Module) -> Any:
+def cast_inputs(x: Any, model: nn.Module) -> Any:
     """x with its floating-point tensors in the model's dtype, that of its first parameter.
 
     Examples:
-        >>> cast({"a": torch.ones(1), "b": torch.tensor([1])}, nn.Linear(1, 1).bfloat16())
+        >>> cast_inputs({"a": torch.ones(1), "b": torch.tensor([1])}, nn.Linear(1, 1).bfloat16())
         {'a': tensor([1.], dtype=torch.bfloat16), 'b': tensor([1])}
     """
     first = first_parameter(model)
@@ -103,7 +103,7 @@ def cast(x: Any, model: nn.Module) -> Any:
 
 
 def _arguments(model: nn.Module) -> list[inspect.Parameter]:
-    forward = unwrapped(model).forward
+    forward = unwrap(model).forward
     function = getattr(forward, "__func__", None)  # of a method of the class, which is the same for every call
     return _arguments_of(forward) if function is None else _known_arguments(function)[1:]
 
@@ -128,7 +128,7 @@ def _by_keywords(arguments: list[inspect.Parameter], x: Mapping[str, Any]) -> bo
         return len(unknown) < len(x) or not required
     if unknown and len(unknown) < len(x):
         raise TypeError(
-            f"x is {described(x)}, but the model's forward takes {', '.join(a.name for a in arguments)}: leave "
+            f"x is {describe(x)}, but the model's forward takes {', '.join(a.name for a in arguments)}: leave "
             f"{', '.join(map(str, unknown))} out of the batches, or give logits=, a function (model, x) → tensor"
         )
     return not unknown

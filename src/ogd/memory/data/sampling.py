@@ -20,8 +20,8 @@ from ogd.memory.data.batches import (
     Chunk,
     are_batches,
     as_pair,
-    concatenated,
-    described,
+    concatenate,
+    describe,
     is_batch,
     is_indexed,
     length,
@@ -67,7 +67,7 @@ class Sample:
                 why = 'choose="balanced"' if self.balanced else 'outputs="true"'
                 raise ValueError(
                     f"{why} needs a label for each example, but "
-                    f"the batches are {described(x)}: give pairs (x, y), or dictionaries with the key 'labels'"
+                    f"the batches are {describe(x)}: give pairs (x, y), or dictionaries with the key 'labels'"
                 )
             for start in range(0, length((x, y)), self.chunk_size):
                 chunk = take((x, y), slice(start, start + self.chunk_size))
@@ -125,23 +125,21 @@ class Sample:
             balanced = self.balanced and batch[1] is not None
             labels = _labels(batch[1]).tolist() if balanced else [0] * len(keys)
             kept += [(k, c, take(batch, slice(i, i + 1))) for i, (k, c) in enumerate(zip(keys, labels, strict=True))]
-            kept = trimmed(kept, self.count)
+            kept = trim(kept, self.count)
         chunk: list[Chunk] = []
         for _, _, example in kept:
             if chunk and (len(chunk) == self.chunk_size or shapes(chunk[0]) != shapes(example)):
-                yield concatenated(chunk)
+                yield concatenate(chunk)
                 chunk = []
             chunk.append(example)
         if chunk:
-            yield concatenated(chunk)
+            yield concatenate(chunk)
 
 
 def _labels(y: Any) -> Tensor:
     y = flat_labels(y)
     if not are_labels(y):
-        raise ValueError(
-            f'choose="balanced" needs a label for each example, integers of shape (B,), not {described(y)}'
-        )
+        raise ValueError(f'choose="balanced" needs a label for each example, integers of shape (B,), not {describe(y)}')
     assert isinstance(y, Tensor)
     return y
 
@@ -173,18 +171,18 @@ def balanced_rows(y: Tensor, count: int, generator: Generator) -> Tensor:
         tensor([7, 3])
     """
     keys = torch.rand(len(y), generator=generator, dtype=torch.float64).tolist()
-    kept = trimmed(list(zip(keys, y.tolist(), range(len(y)), strict=True)), count)
+    kept = trim(list(zip(keys, y.tolist(), range(len(y)), strict=True)), count)
     return torch.tensor(sorted(row for _, _, row in kept), dtype=torch.long)
 
 
-def trimmed(drawn: Sequence[tuple[float, int, T]], count: int) -> list[tuple[float, int, T]]:
+def trim(drawn: Sequence[tuple[float, int, T]], count: int) -> list[tuple[float, int, T]]:
     """Of (key, label, example) those with the smallest keys, `count` in all, as equal in number for each label.
 
     Taken batch by batch the result is that of all at once: with more examples a label's share only falls, unless an
     example with a smaller key than all brings it forward to what is left over.
 
     Examples:
-        >>> trimmed([(0.1, 7, "a"), (0.2, 7, "b"), (0.3, 8, "c")], 2)
+        >>> trim([(0.1, 7, "a"), (0.2, 7, "b"), (0.3, 8, "c")], 2)
         [(0.1, 7, 'a'), (0.3, 8, 'c')]
     """
     drawn = sorted(drawn, key=lambda one: one[0])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor
 
-from ogd.memory.data.batches import Chunk, described, length, moved, take
+from ogd.memory.data.batches import Chunk, describe, length, take, to_device
 from ogd.memory.data.calling import ScoredModel
 from ogd.memory.data.sampling import Sample
 from ogd.memory.model.eval_mode import isolated_eval_mode
@@ -45,10 +45,10 @@ class UncertainSample(Sample):
 
     def _entropies(self, chunk: Chunk) -> Tensor:
         first = first_parameter(self.model.model)
-        z = self.model.scores(moved(chunk[0], torch.device("cpu") if first is None else first.device))
+        z = self.model.scores(to_device(chunk[0], torch.device("cpu") if first is None else first.device))
         if z.ndim < 2 or z.shape[-1] < 2 or len(z) != length(chunk):
             raise ValueError(
-                f'choose="uncertain" needs the scores of two or more classes, and the model gives {described(z)}: '
+                f'choose="uncertain" needs the scores of two or more classes, and the model gives {describe(z)}: '
                 'use choose="uniform", or give logits='
             )
         return entropies(z if self.model.classes is None else z[..., self.model.classes]).cpu()

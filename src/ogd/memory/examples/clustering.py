@@ -15,11 +15,11 @@ import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
-from ogd.long_work import announce
-from ogd.memory.data.batches import Chunk, concatenated, described, shapes, take
+from ogd.long_work import warn_of_work
+from ogd.memory.data.batches import Chunk, concatenate, describe, shapes, take
 from ogd.memory.data.labels import are_labels, flat_labels
 from ogd.memory.data.sampling import Sample
-from ogd.memory.examples.packing import rounded_to
+from ogd.memory.examples.packing import round_to_values
 
 ROUNDS = 10  # of k-means: the groups hardly change after that
 LARGE = 1000  # |mean|² over the mean of |x − mean|²
@@ -37,47 +37,47 @@ class ClusteredSample(Sample):
         if len({str(shapes(take(chunk, slice(1)))) for chunk in chunks}) > 1:
             raise ValueError("merge= needs examples of one shape, and these have several; use merge=1")
         if chunks:
-            yield merged(concatenated(chunks), self.kept, self.generator)
+            yield cluster_means(concatenate(chunks), self.kept, self.generator)
 
 
-def merged(chunk: Chunk, n: int, generator: Generator) -> Chunk:
+def cluster_means(chunk: Chunk, n: int, generator: Generator) -> Chunk:
     """The means of n groups of a batch's examples, each of one label; all examples where there are no more than n.
 
     Examples:
         >>> x, y = torch.tensor([[0.0], [1.0], [8.0], [9.0]]), torch.tensor([0, 0, 1, 1])
-        >>> merged((x, y), 2, Generator().manual_seed(0))
+        >>> cluster_means((x, y), 2, Generator().manual_seed(0))
         (tensor([[0.5000], [8.5000]]), tensor([0, 1]))
     """
     x, y = chunk
     tensors = [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor)]
     if strange := [t for t in tensors if not t.is_floating_point()]:
         raise ValueError(
-            f"merge= keeps means of inputs, and some are {described(strange[0])}: give numbers of floating point, or "
+            f"merge= keeps means of inputs, and some are {describe(strange[0])}: give numbers of floating point, or "
             "use merge=1 (tokens have no mean)"
         )
     y = flat_labels(y)
     classes = y if are_labels(y) else None
     if not (y is None or classes is not None or (isinstance(y, Tensor) and y.is_floating_point())):
-        raise ValueError(f"merge= needs one label for each example, not {described(y)}; use merge=1")
-    points = torch.cat([_near_zero(t.reshape(len(t), -1)).float() for t in tensors], 1)
-    group = groups(points, classes, min(n, len(points)), generator)
+        raise ValueError(f"merge= needs one label for each example, not {describe(y)}; use merge=1")
+    points = torch.cat([_centre(t.reshape(len(t), -1)).float() for t in tensors], 1)
+    group = assign_groups(points, classes, min(n, len(points)), generator)
     first = torch.stack([(group == g).nonzero()[0, 0] for g in range(int(group.max()) + 1)])
-    y = y[first] if classes is not None else None if y is None else means(y, group)
-    return pytree.tree_map(lambda t: rounded_to(means(t, group), t) if isinstance(t, Tensor) else t, x), y
+    y = y[first] if classes is not None else None if y is None else group_means(y, group)
+    return pytree.tree_map(lambda t: round_to_values(group_means(t, group), t) if isinstance(t, Tensor) else t, x), y
 
 
-def _near_zero(t: Tensor) -> Tensor:
+def _centre(t: Tensor) -> Tensor:
     """Numbers that are large beside their spread, such as years, less their mean: distances in float32 need it."""
     mean = t.mean(0)
     spread = (t - mean).square().sum(1).mean()
     return t - mean if bool(mean.square().sum() > LARGE * spread) else t
 
 
-def means(t: Tensor, group: Tensor) -> Tensor:
+def group_means(t: Tensor, group: Tensor) -> Tensor:
     """The mean over each group of the rows of t; rows of group −1 belong to none.
 
     Examples:
-        >>> means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, -1]))
+        >>> group_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, -1]))
         tensor([2.])
     """
     inside = group >= 0
@@ -87,17 +87,17 @@ def means(t: Tensor, group: Tensor) -> Tensor:
     return (total / size).to(t.dtype)
 
 
-def groups(points: Tensor, labels: Tensor | None, n: int, generator: Generator) -> Tensor:
+def assign_groups(points: Tensor, labels: Tensor | None, n: int, generator: Generator) -> Tensor:
     """The group from 0 to n − 1 of each point (m, d), in which others are near and have its label; n ≤ m.
 
     They are numbered by chance. With fewer groups than labels the rarest labels have none: −1.
     """
     classes, of = (labels if labels is not None else torch.zeros(len(points))).unique(return_inverse=True)
     sizes: list[int] = of.bincount(minlength=len(classes)).tolist()
-    shares = in_proportion(sizes, n)
+    shares = proportional_shares(sizes, n)
     pairs = [size * share for size, share in zip(sizes, shares, strict=True)]
     work, distances = ROUNDS * sum(pairs) * points.shape[1], 4 * max(pairs)
-    announce(f"merging {len(points):,} examples into {n:,}", work / 1e9, points.nbytes + distances)
+    warn_of_work(f"merging {len(points):,} examples into {n:,}", work / 1e9, points.nbytes + distances)
     found = torch.full((len(points),), -1)
     number, start = torch.randperm(n, generator=generator), 0
     for label, share in enumerate(shares):
@@ -119,7 +119,7 @@ def k_means(points: Tensor, k: int, generator: Generator) -> Tensor:
     for _ in range(ROUNDS):
         distance, group = torch.cdist(points, centres).min(1)
         group = _none_empty(distance, group, k)
-        centres = means(points, group)
+        centres = group_means(points, group)
     return group
 
 
@@ -133,13 +133,13 @@ def _none_empty(distance: Tensor, group: Tensor, k: int) -> Tensor:
     return group
 
 
-def in_proportion(sizes: list[int], n: int) -> list[int]:
+def proportional_shares(sizes: list[int], n: int) -> list[int]:
     """Divide n among groups in proportion to their sizes, none getting more than it has (Huntington and Hill).
 
     The next one goes where size / √(s (s + 1)) is largest, s what a group has so far: first one to each.
 
     Examples:
-        >>> in_proportion([90, 30, 1], 13), in_proportion([5, 9, 7], 2)
+        >>> proportional_shares([90, 30, 1], 13), proportional_shares([5, 9, 7], 2)
         ([9, 3, 1], [0, 1, 1])
     """
     shares = [0] * len(sizes)

@@ -103,7 +103,7 @@ def _packed(key: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], n: i
     if len(data) != n:
         raise ValueError(f"{key}: {len(data)} examples where there are {n} outputs")
     if palette is None:
-        if not _holds(data.dtype, dtype):
+        if not _hooks(data.dtype, dtype):
             raise ValueError(f"{key}: {data.dtype} cannot hold {dtype}")
         return Packed(data, dtype)
     fits = palette.ndim == 1 or (palette.ndim == 2 and data.ndim >= 3 and len(palette) == data.shape[1])
@@ -114,7 +114,7 @@ def _packed(key: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], n: i
     return Packed(data, dtype, palette)
 
 
-def _holds(smaller: torch.dtype, dtype: torch.dtype) -> bool:
+def _hooks(smaller: torch.dtype, dtype: torch.dtype) -> bool:
     """Whether numbers of a dtype may be kept in another, of the same kind and no larger."""
     if smaller not in _DTYPES.values() or torch.bool in (smaller, dtype):
         return smaller == dtype

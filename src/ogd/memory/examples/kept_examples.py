@@ -98,7 +98,7 @@ class Group:
         y = None if self.y is None else (self.y.data.shape[1:], self.y.dtype)
         return repr(self.structure), shapes, y, self.z.shape[1:], self.z.dtype, id(self.logits)  # hashable
 
-    def joined(self, other: "Group") -> "Group | None":
+    def join(self, other: "Group") -> "Group | None":
         """The examples of both; None if they differ in form, or if some tensors have to stay apart."""
         if self.form != other.form:
             return None
@@ -110,17 +110,17 @@ class Group:
         n = len(self.leaves)
         return replace(self, leaves=tuple(whole[:n]), y=whole[n] if self.y is not None else None, z=z, task=task)
 
-    def only(self, rows: Tensor) -> "Group":
-        leaves = tuple(leaf.only(rows) for leaf in self.leaves)
-        y = None if self.y is None else self.y.only(rows)
+    def select(self, rows: Tensor) -> "Group":
+        leaves = tuple(leaf.select(rows) for leaf in self.leaves)
+        y = None if self.y is None else self.y.select(rows)
         return replace(self, leaves=leaves, y=y, z=self.z[rows], task=self.task[rows])
 
-    def unpacked(self, rows: Tensor) -> list[Tensor]:
+    def unpack(self, rows: Tensor) -> list[Tensor]:
         """Some examples: the tensors of x, y where it is kept, z and task."""
         return [*(leaf[rows] for leaf in self.packed), self.z.index_select(0, rows), self.task.index_select(0, rows)]
 
     def batch(self, rows: Tensor, tasks: Sequence[Task]) -> Batch:
-        return self.batch_of(self.unpacked(rows), tasks)
+        return self.batch_of(self.unpack(rows), tasks)
 
     def batch_of(self, unpacked: Sequence[Tensor], tasks: Sequence[Task]) -> Batch:
         """What `unpacked` has given, perhaps that of several groups of this form."""
@@ -166,7 +166,7 @@ class Examples:
     def with_examples(self, tasks: Sequence[Tensor]) -> "Examples":
         """Return only some examples of each task, by their ascending numbers."""
         rows = torch.cat([self.rows_of(t)[examples] for t, examples in enumerate(tasks)])
-        return self.only(rows.sort().values)
+        return self.select(rows.sort().values)
 
     def without_task(self, task: int) -> "Examples":
         """Return the examples of the other tasks."""
@@ -182,30 +182,30 @@ class Examples:
         return digest(b"".join(map(digest, parts)))
 
     @cached_property
-    def alike(self) -> bool:
+    def same_form(self) -> bool:
         """Whether all examples have one form: a batch of them goes through the model at once."""
         return len({group.form for group in self.groups}) == 1
 
     def with_task(self, new: Iterable[Group], task: Task) -> "Examples":
         """These examples and those of another task."""
-        return Examples(self.groups, (*self.tasks, task)).extended(new)
+        return Examples(self.groups, (*self.tasks, task)).with_more(new)
 
-    def extended(self, new: Iterable[Group]) -> "Examples":
+    def with_more(self, new: Iterable[Group]) -> "Examples":
         """These examples and more of the last task."""
         groups, number, logits = list(self.groups), len(self.tasks) - 1, self.tasks[-1].logits
         for some in new:
             group = replace(some, task=torch.full_like(some.task, number), logits=logits)
             for i, old in enumerate(groups):
-                if (whole := old.joined(group)) is not None:
+                if (whole := old.join(group)) is not None:
                     groups[i] = whole
                     break
             else:
                 groups.append(group)
         return Examples(tuple(groups), self.tasks)
 
-    def only(self, rows: Tensor) -> "Examples":
+    def select(self, rows: Tensor) -> "Examples":
         """Return some examples, by their ascending numbers over all groups. Tasks left empty are removed."""
-        groups = [group.only(own) for group, own, _ in self._by_group(rows)]
+        groups = [group.select(own) for group, own, _ in self._by_group(rows)]
         left = sorted({t for group in groups for t in group.task.tolist()})
         place = torch.full((max(len(self.tasks), 1),), -1)
         place[left] = torch.arange(len(left))
@@ -226,7 +226,7 @@ class Examples:
         for part in self._by_group(rows):
             forms.setdefault(part[0].form if len(self.groups) > 1 else None, []).append(part)
         for parts in forms.values():
-            unpacked = [group.unpacked(own) for group, own, _ in parts]
+            unpacked = [group.unpack(own) for group, own, _ in parts]
             if len(parts) > 1:
                 order = torch.cat([places for *_, places in parts]).argsort()
                 unpacked = [[torch.cat(tensors)[order] for tensors in zip(*unpacked, strict=True)]]

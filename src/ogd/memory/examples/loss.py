@@ -24,7 +24,7 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
         tensor(0.5000)
     """
     z = z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
-    old, target = comparable(z, batch.z), batch.z.to(z)
+    old, target = original_outputs(z, batch.z), batch.z.to(z)
     mask = batch.mask(old.shape[-1])
     if mask is None:
         weight = alpha * len(z) / max(old.numel(), 1)
@@ -39,7 +39,7 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
     return torch.add(_entropies(shown, batch.y.long()), distance, alpha=weight)  # one operation, not two
 
 
-def comparable(z: Tensor, remembered: Tensor) -> Tensor:
+def original_outputs(z: Tensor, remembered: Tensor) -> Tensor:
     """Of the outputs z those that there were when an example was remembered: a head may have grown."""
     if z.shape == remembered.shape:
         return z

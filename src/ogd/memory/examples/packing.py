@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 COLOURS = 256
-LOST = 1e-3  # of a feature's standard deviation
-CLOSE = 1 / 50  # of the range of all values: the distance between two neighbours
+MAX_ROUNDING = 1e-3  # of a feature's standard deviation
+MAX_GAP = 1 / 50  # of the range of all values: the distance between two neighbours
 SAMPLE = 4096  # numbers that mostly tell whether there are too many values for a palette
-_WHOLE = (torch.uint8, torch.int16, torch.int32)
-_SMALLER = (torch.int64, torch.int32, torch.int16)  # may be kept in one of these
+_INTEGERS = (torch.uint8, torch.int16, torch.int32)
+_SHRINKABLE = (torch.int64, torch.int32, torch.int16)  # may be kept in one of these
 _FLOATS = {torch.float32: torch.int32, torch.float64: torch.int64}  # may be rounded; and whole numbers of that size
 
 
@@ -44,7 +44,7 @@ class Packed:
             return data.to(self.dtype)
         return _values(self.palette, data)
 
-    def only(self, rows: Tensor) -> "Packed":
+    def select(self, rows: Tensor) -> "Packed":
         return Packed(self.data[rows], self.dtype, self.palette)
 
     def to(self, device: torch.device) -> "Packed":
@@ -64,13 +64,13 @@ def pack(t: Tensor) -> Packed:
     """
     t = t.detach()
     if not t.is_floating_point():
-        return Packed(_small(t), t.dtype)
+        return Packed(_pack_integers(t), t.dtype)
     if t.dtype not in _FLOATS or not t.numel():
         return Packed(t.clone(), t.dtype)
-    if (coded := _coded(t)) is not None:
+    if (coded := _pack_with_palette(t)) is not None:
         return coded
     half = t.half()
-    if bool(half.isfinite().all()) and _spread_stays(t, half):
+    if bool(half.isfinite().all()) and _half_is_precise(t, half):
         return Packed(half, t.dtype)
     return Packed(t.clone(), t.dtype)
 
@@ -84,15 +84,15 @@ def join(a: Packed, b: Packed) -> Packed | None:
         (tensor([1, 2, 3]), None)
     """
     if a.palette is not None or b.palette is not None:
-        return _one_palette(a, b)
+        return _join_palettes(a, b)
     if a.data.dtype != b.data.dtype:
         return None
     whole = Packed(torch.cat([a.data, b.data]), a.dtype)
-    coded = _coded(whole[:]) if a.dtype in _FLOATS else None
+    coded = _pack_with_palette(whole[:]) if a.dtype in _FLOATS else None
     return whole if coded is None or coded.nbytes > whole.nbytes else coded
 
 
-def rounded_to(t: Tensor, like: Tensor) -> Tensor:
+def round_to_values(t: Tensor, like: Tensor) -> Tensor:
     """t with each number replaced by the nearest in `like`, if those are at most 256, close together; else t itself.
 
     So the mean of some images takes no more bytes than one of them, and no number moves by more than a hundredth of
@@ -100,27 +100,27 @@ def rounded_to(t: Tensor, like: Tensor) -> Tensor:
 
     Examples:
         >>> image = torch.randint(256, (10, 64)) / 255
-        >>> pack(rounded_to(image[:8] * 0.3 + image[2:] * 0.7, image)).data.dtype
+        >>> pack(round_to_values(image[:8] * 0.3 + image[2:] * 0.7, image)).data.dtype
         torch.uint8
     """
     palette = _palette(like) if t.dtype in _FLOATS else None
-    if palette is None or bool((palette.diff().amax(-1) > CLOSE * (palette[..., -1] - palette[..., 0])).any()):
+    if palette is None or bool((palette.diff().amax(-1) > MAX_GAP * (palette[..., -1] - palette[..., 0])).any()):
         return t
     middle = (palette[..., 1:] + palette[..., :-1]) / 2
     return _values(palette, _codes(middle, t))
 
 
-def _small(t: Tensor) -> Tensor:
-    if t.dtype not in _SMALLER or not t.numel():
+def _pack_integers(t: Tensor) -> Tensor:
+    if t.dtype not in _SHRINKABLE or not t.numel():
         return t.clone()
     low, high = int(t.min()), int(t.max())
-    for dtype in _WHOLE:
+    for dtype in _INTEGERS:
         if dtype.itemsize < t.dtype.itemsize and torch.iinfo(dtype).min <= low and high <= torch.iinfo(dtype).max:
             return t.to(dtype)
     return t.clone()
 
 
-def _coded(t: Tensor) -> Packed | None:
+def _pack_with_palette(t: Tensor) -> Packed | None:
     """t with a palette; None if it has too many values, or so few numbers that this would take more bytes."""
     palette = _palette(t)
     if palette is None or palette.nbytes + t.numel() >= t.nbytes:
@@ -128,15 +128,15 @@ def _coded(t: Tensor) -> Packed | None:
     return Packed(_codes(palette, t), t.dtype, palette)
 
 
-def _one_palette(a: Packed, b: Packed) -> Packed | None:
+def _join_palettes(a: Packed, b: Packed) -> Packed | None:
     """Both parts with one palette, of the values of both; None if these are too many."""
     by_channel = any(part.palette is not None and part.palette.ndim == 2 for part in (a, b))
     known = [palette for part in (a, b) if (palette := _values_of(part, by_channel)) is not None]
-    whole = _different(torch.cat(known, -1)) if len(known) == 2 else None
+    whole = _unique_values(torch.cat(known, -1)) if len(known) == 2 else None
     if whole is None:
         return None
     codes = [
-        _codes(whole, part[:]) if part.palette is None else _values(_places(whole, palette), part.data)
+        _codes(whole, part[:]) if part.palette is None else _values(_positions(whole, palette), part.data)
         for part, palette in zip((a, b), known, strict=True)
     ]
     return Packed(torch.cat(codes), a.dtype, whole)
@@ -145,7 +145,7 @@ def _one_palette(a: Packed, b: Packed) -> Packed | None:
 def _values_of(part: Packed, by_channel: bool) -> Tensor | None:
     """The palette of a part, or one for it; each channel's if that is asked for. None if it has too many values."""
     if part.palette is None:
-        return _different(_channels(part[:]) if by_channel else part[:].flatten())
+        return _unique_values(_channels(part[:]) if by_channel else part[:].flatten())
     return part.palette.expand(part.data.shape[1], -1) if by_channel else part.palette
 
 
@@ -153,13 +153,13 @@ def _palette(t: Tensor) -> Tensor | None:
     """The values of all numbers, or of each channel's (the second axis of images); None if there are too many."""
     if t.numel() <= COLOURS:
         return None
-    palette = _different(t.flatten())
+    palette = _unique_values(t.flatten())
     if palette is None and t.ndim >= 3 and t.numel() > COLOURS * t.shape[1]:
-        palette = _different(_channels(t))
+        palette = _unique_values(_channels(t))
     return palette
 
 
-def _different(values: Tensor) -> Tensor | None:
+def _unique_values(values: Tensor) -> Tensor | None:
     """The different values in each row, ascending; shorter rows repeat their last. None if they are too many."""
     if values.ndim == 1:
         keys = _keys(values)
@@ -169,7 +169,7 @@ def _different(values: Tensor) -> Tensor | None:
         if len(few) > COLOURS or not bool(values.isfinite().all()):
             return None
         return _from_keys(few, values.dtype)
-    rows = [_different(row) for row in values]
+    rows = [_unique_values(row) for row in values]
     found = [row for row in rows if row is not None]
     if len(found) < len(rows):
         return None
@@ -180,12 +180,12 @@ def _different(values: Tensor) -> Tensor | None:
 def _codes(palette: Tensor, t: Tensor) -> Tensor:
     """The place of each number of t in a palette."""
     if palette.ndim == 1:
-        return _places(palette, t)
+        return _positions(palette, t)
     by_channel = t.movedim(1, 0)
-    return _places(palette, by_channel.flatten(1)).view(by_channel.shape).movedim(0, 1).contiguous()
+    return _positions(palette, by_channel.flatten(1)).view(by_channel.shape).movedim(0, 1).contiguous()
 
 
-def _places(palette: Tensor, t: Tensor) -> Tensor:
+def _positions(palette: Tensor, t: Tensor) -> Tensor:
     return torch.searchsorted(_keys(palette), _keys(t).contiguous()).to(torch.uint8)
 
 
@@ -203,21 +203,21 @@ def _channels(t: Tensor) -> Tensor:
 
 def _keys(t: Tensor) -> Tensor:
     """Whole numbers in the order of t, another for other bits: −0.0 comes before 0.0, which equals it."""
-    return _turned(t.view(_FLOATS[t.dtype]))
+    return _flip_negatives(t.view(_FLOATS[t.dtype]))
 
 
 def _from_keys(keys: Tensor, dtype: torch.dtype) -> Tensor:
-    return _turned(keys).view(dtype)
+    return _flip_negatives(keys).view(dtype)
 
 
-def _turned(bits: Tensor) -> Tensor:
+def _flip_negatives(bits: Tensor) -> Tensor:
     """Negative numbers in reverse order: as bits, those of floating point ascend with their magnitude."""
     return bits ^ ((bits >> (8 * bits.itemsize - 1)) & torch.iinfo(bits.dtype).max)
 
 
-def _spread_stays(t: Tensor, half: Tensor) -> bool:
+def _half_is_precise(t: Tensor, half: Tensor) -> bool:
     """Whether rounding is small beside the spread of each feature; without one, beside the mean of the others."""
     error = (half.to(t.dtype) - t).abs().amax(0)
     spread = t.std(0) if len(t) > 1 else torch.zeros_like(error)
     spread = torch.where(spread > 0, spread, spread[spread > 0].mean().nan_to_num(0))
-    return bool((error <= LOST * spread).all())
+    return bool((error <= MAX_ROUNDING * spread).all())

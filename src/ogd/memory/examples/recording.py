@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ogd.long_work import say
+from ogd.long_work import warn_if_long
 from ogd.memory.data.batches import (
     CHUNK_BYTES,
     Chunk,
-    concatenated,
-    described,
+    concatenate,
+    describe,
     length,
-    moved,
     take,
+    to_device,
     with_tensors,
     without_tensors,
 )
@@ -26,7 +26,7 @@ from ogd.memory.examples.packing import pack
 from ogd.memory.gradients.autograd_graph import count_uses
 
 
-def recorded(
+def record_examples(
     model: ScoredModel,
     params: Mapping[str, Tensor],
     chunks: Iterable[Chunk],
@@ -55,19 +55,19 @@ def recorded(
         if not n:
             continue
         if not forms:
-            most = _fitting(model, params, x, device, expected or n)
+            most = _chunk_size(model, params, x, device, expected or n)
         chunk = x, y if isinstance(y, Tensor) else None
         if chunk[1] is not y and not dropped:
             dropped = True
-            _warn(f"labels are {described(y)}")
+            _warn(f"labels are {describe(y)}")
         tensors, structure = without_tensors(chunk)
         form = repr(structure), tuple((t.shape[1:], t.dtype) for t in tensors)
         forms.setdefault(form, []).append(chunk)
     for form in list(forms):
         some = forms.pop(form)
-        group = _group(model, concatenated(some), min(most, max(map(length, some))), device, only)
+        group = _group(model, concatenate(some), min(most, max(map(length, some))), device, only)
         if group.y is not None and look_like_classes(group.y[:], group.z):
-            _warn(f"labels are {described(group.y[:])} for outputs {tuple(group.z.shape)}")
+            _warn(f"labels are {describe(group.y[:])} for outputs {tuple(group.z.shape)}")
         yield group
 
 
@@ -76,7 +76,7 @@ def _group(model: ScoredModel, chunk: Chunk, size: int, device: torch.device, on
     y = next_tokens(flat_labels(chunk[1]), tensors)
     leaves = [pack(t) for t in tensors]
     if only is not None:
-        leaves, y = [leaf.only(only) for leaf in leaves], None if y is None else y[only]
+        leaves, y = [leaf.select(only) for leaf in leaves], None if y is None else y[only]
     leaves = [leaf.to(device) for leaf in leaves]
     n = len(leaves[0])
     parts = (
@@ -91,13 +91,13 @@ def _group(model: ScoredModel, chunk: Chunk, size: int, device: torch.device, on
 def _scores(model: ScoredModel, x: Any, n: int) -> Tensor:
     z = model.scores(x)
     if not z.ndim or len(z) != n or not z.is_floating_point():
-        raise ValueError(f"nothing was stored: the model gives {described(z)} for {n} examples; give logits=")
+        raise ValueError(f"nothing was stored: the model gives {describe(z)} for {n} examples; give logits=")
     if not z.isfinite().all():
         raise ValueError("nothing was stored: the model gives outputs that are not finite (NaN or infinite)")
     return z
 
 
-def _fitting(model: ScoredModel, params: Mapping[str, Tensor], x: Any, device: torch.device, expected: int) -> int:
+def _chunk_size(model: ScoredModel, params: Mapping[str, Tensor], x: Any, device: torch.device, expected: int) -> int:
     """Return how many examples have outputs of CHUNK_BYTES; warn if all of them would take a gigabyte.
 
     Raise if rehearsal would have no gradient: the outputs of one example tell, or else those of all in x, of which
@@ -111,13 +111,13 @@ def _fitting(model: ScoredModel, params: Mapping[str, Tensor], x: Any, device: t
             "could not protect them: look at logits= and params=, and for .detach() or no_grad in the model"
         )
     nbytes = sum(t.nbytes for t in (z, *without_tensors(one)[0]))
-    say(f"keeping up to {expected:,} examples with their outputs", 0, expected * nbytes)
+    warn_if_long(f"keeping up to {expected:,} examples with their outputs", 0, expected * nbytes)
     return max(CHUNK_BYTES // max(nbytes, 1), 1)
 
 
 def _scores_with_graph(model: ScoredModel, x: Any, device: torch.device) -> Tensor:
     with torch.enable_grad():
-        return _scores(model, moved(x, device), length(x))
+        return _scores(model, to_device(x, device), length(x))
 
 
 def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.data.batches import Chunk
-from ogd.memory.data.dealing import dealt, picked
+from ogd.memory.data.distributed_sampling import draw_shares, take_examples
 from ogd.memory.data.sampling import Sample
 from ogd.memory.gradients.gather import check_dependent, fill_missing_rows, gather
 from ogd.memory.gradients.outputs import ChosenOutputs
@@ -50,14 +50,14 @@ def store_with_shared_task(
     sharded: bool,
 ) -> Store:
     """Return the store with another task, of which each rank differentiates its share. Collective."""
-    drawn, given = dealt(sample)
+    drawn, given = draw_shares(sample)
     mine, rank = given[dist.get_rank()], dist.get_rank()
     pieces: list[Piece] = []
 
     def differentiate() -> tuple[int, Shapes, bool]:
         if not mine:  # fewer examples than ranks
             return 0, _shapes(params), False
-        found, n = _plain_pieces(chosen, params, picked(drawn, mine), len(store), chunk_size, dtype, len(mine))
+        found, n = _plain_pieces(chosen, params, take_examples(drawn, mine), len(store), chunk_size, dtype, len(mine))
         pieces.extend(found)
         return n, _shapes(params), bool(found)
 

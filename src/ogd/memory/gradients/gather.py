@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ogd.long_work import say
+from ogd.long_work import warn_if_long
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.pieces import Piece, append_pieces
-from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, length, moved, take
+from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, length, take, to_device
 from ogd.memory.gradients.autograd_graph import check_visible, count_uses
 from ogd.memory.gradients.deltas import pieces_of_uses
 from ogd.memory.gradients.layers import layer_uses, record_calls
@@ -47,7 +47,7 @@ def gather(
     n = start
     with isolated_eval_mode(chosen.model):
         for batch in batches:
-            x, y = moved(batch, device)
+            x, y = to_device(batch, device)
             check_labels(y, chosen.outputs, chosen.classes)
             B = length((x, y))
             if not B:
@@ -126,7 +126,7 @@ def _announce(expected: int, done: int, seconds: float, pieces: Sequence[Piece])
     """Estimate the time and memory of the task from its first chunk; ignore times under three seconds."""
     nbytes = sum(piece.block.nbytes for piece in pieces)
     times = expected / done
-    say(f"remembering up to {expected:,} examples", times * seconds if seconds > 3 else 0, times * nbytes)
+    warn_if_long(f"remembering up to {expected:,} examples", times * seconds if seconds > 3 else 0, times * nbytes)
 
 
 def _stored_block(piece: Piece, params: Params, dtype: torch.dtype | None) -> Block:

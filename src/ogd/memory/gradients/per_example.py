@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ogd.memory.data.batches import CHUNK_BYTES, length, take
 from ogd.memory.gradients.outputs import ChosenOutputs
-from ogd.memory.model.parameters import substituted
+from ogd.memory.model.parameters import replace_parameters
 
 
 def per_example(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: Any, k: int) -> dict[str, Tensor]:
@@ -19,7 +19,7 @@ def per_example(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: 
 
     def alone(weights: dict[str, Tensor], x: Any, y: Any) -> Tensor:
         one = pytree.tree_map(lambda t: t.unsqueeze(0) if isinstance(t, Tensor) else t, (x, y))
-        with substituted(chosen, {id(params[name]): w for name, w in weights.items()}):
+        with replace_parameters(chosen, {id(params[name]): w for name, w in weights.items()}):
             f: Tensor = chosen(*one)
         return f.squeeze(0)
 

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from ogd.memory.model.running_statistics import RunningStatistics
 
 Buffers = dict[str, Tensor | None]
-PLAIN = (Tensor, int, float, str, torch.dtype, torch.device)
+COPYABLE = (Tensor, int, float, str, torch.dtype, torch.device)
 
 
-class Hold:
+class BufferHooks:
     """A module under the rule, by a hook before and one after its forward pass."""
 
     def __init__(self, name: str, module: nn.Module, owner: "RunningStatistics"):
         self.name, self.module, self.owner = name, weakref.ref(module), weakref.ref(owner)
         self.evaluates = False  # run in evaluation mode
-        self.still: set[bool] = set()  # modes in which a pass left its buffers alone
+        self.stable_modes: set[bool] = set()  # modes in which a pass left its buffers alone
         self.tried = False  # whether training mode was tried, and evaluation mode if that changed the buffers
         self.trying = False
-        self.moves = False  # whether a pass changed its buffers
-        self._marks: list[int] = []
+        self.changes_buffers = False  # whether a pass changed its buffers
+        self._versions: list[int] = []
         self._values: Buffers = {}
         self._passes: list[tuple[bool, Buffers, Buffers | None]] = []
         self._handles: list[Any] = []
@@ -50,17 +50,17 @@ class Hold:
 
     def before(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         training = module.training
-        if training and not self.tried and self._freezes() and (self.moves or is_plain(args, kwargs)):
+        if training and not self.tried and self._freezes() and (self.changes_buffers or can_be_copied(args, kwargs)):
             self._try(module, args, kwargs)
         if self.evaluates:
             module.training = False
         own = dict(module._buffers)
-        if module.training in self.still:
-            if versions(own) != self._marks:  # the user has set them
-                self._marks, self._values = versions(own), copied(own)
+        if module.training in self.stable_modes:
+            if versions(own) != self._versions:  # the user has set them
+                self._versions, self._values = versions(own), clone_buffers(own)
             self._passes.append((training, own, None))
             return
-        copies = copied(own)
+        copies = clone_buffers(own)
         if self._freezes():
             module._buffers.update(copies)
         self._passes.append((training, own, copies))
@@ -71,20 +71,20 @@ class Hold:
         training, own, copies = self._passes.pop()
         mode, module.training = module.training, training
         if not self._freezes():
-            self._notice(module, copies, mode)
+            self._warn_if_changed(module, copies, mode)
         elif copies is None:
-            self._put_back(module, own, mode)
+            self._restore(module, own, mode)
         else:
-            moved = has_moved(module, copies, own)
+            moved = buffers_changed(module, copies, own)
             module._buffers.clear()
             module._buffers.update(own)
             if out is None:  # it raised
                 self.tried = False
             elif not moved:
-                self.still.add(mode)
+                self.stable_modes.add(mode)
             elif self.tried or not mode:
                 self._warn(DROPPED)
-            self.moves |= moved
+            self.changes_buffers |= moved
 
     def _try(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Find out whether training mode changes the buffers, and if so whether evaluation mode prevents it.
@@ -94,20 +94,20 @@ class Hold:
         self.trying = True
         try:
             with suppress(Exception):  # the pass itself, which follows, raises it
-                moved, form = trial(module, True, args, kwargs)
+                moved, form = try_mode(module, True, args, kwargs)
                 if not moved:
-                    self.still.add(True)
-                elif trial(module, False, args, kwargs) == (False, form):
-                    self.evaluates, self.still = True, {False}
+                    self.stable_modes.add(True)
+                elif try_mode(module, False, args, kwargs) == (False, form):
+                    self.evaluates, self.stable_modes = True, {False}
             self.tried = True
         finally:
             self.trying = False
 
-    def _put_back(self, module: nn.Module, own: Buffers, mode: bool) -> None:
+    def _restore(self, module: nn.Module, own: Buffers, mode: bool) -> None:
         """A module that seemed to leave its buffers alone has changed them: from the next pass on it gets copies."""
-        if versions(module._buffers) == self._marks:
+        if versions(module._buffers) == self._versions:
             return
-        self.still.discard(mode)
+        self.stable_modes.discard(mode)
         self.tried &= not mode
         module._buffers.clear()
         module._buffers.update(own)
@@ -117,13 +117,13 @@ class Hold:
                 if b is not None and value is not None:
                     b.resize_(value.shape).copy_(value)
 
-    def _notice(self, module: nn.Module, copies: Buffers | None, mode: bool) -> None:
+    def _warn_if_changed(self, module: nn.Module, copies: Buffers | None, mode: bool) -> None:
         """Where buffers may move, say that they do."""
-        if copies is not None and changed(copies, module._buffers):
+        if copies is not None and values_changed(copies, module._buffers):
             self._warn(MOVED)
             self.remove()
         else:
-            self.still.add(mode)
+            self.stable_modes.add(mode)
 
     def _freezes(self) -> bool:
         owner = self.owner()
@@ -138,47 +138,47 @@ class Hold:
 class Hook:
     """A hook that is one in its own module only: copies and pickles of the module get one that does nothing."""
 
-    def __init__(self, hold: Hold | None = None, moment: str = ""):
-        self.hold, self.moment = hold, moment
+    def __init__(self, hooks: BufferHooks | None = None, moment: str = ""):
+        self.hooks, self.moment = hooks, moment
 
     @_disable_dynamo  # torch.compiler.disable would import the compiler with this module, for seconds
     def __call__(self, module: nn.Module, *args: Any) -> Any:
-        hold = self.hold
-        if hold is None or hold.module() is not module:
+        hooks = self.hooks
+        if hooks is None or hooks.module() is not module:
             return None
-        owner = hold.owner()
-        if owner is None or owner._holds.get(hold.name) is not hold:  # the memory is gone, or holds it no more
-            hold.remove()
-        if hold.trying or not (hold._handles or hold._passes):
+        owner = hooks.owner()
+        if owner is None or owner._hooks.get(hooks.name) is not hooks:  # the memory is gone, or holds it no more
+            hooks.remove()
+        if hooks.trying or not (hooks._handles or hooks._passes):
             return None
-        return getattr(hold, self.moment)(module, *args)
+        return getattr(hooks, self.moment)(module, *args)
 
     def __reduce__(self) -> tuple[type["Hook"], tuple[()]]:
         return Hook, ()
 
 
-def trial(module: nn.Module, mode: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
+def try_mode(module: nn.Module, mode: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
     """Call a module in a mode, and return whether it changed its buffers, and the form of its output."""
     cuda = {t.device for t in (*module.parameters(), *module.buffers()) if t.is_cuda}
     # else activation checkpointing would count what the trial saves for a backward pass
     uncounted = torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda t: t)
-    with torch.random.fork_rng(cuda), undone(module), uncounted:
+    with torch.random.fork_rng(cuda), restore_module(module), uncounted:
         own = dict(module._buffers)
-        copies = copied(own)
+        copies = clone_buffers(own)
         module._buffers.update(copies)
         module.training = mode
         args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))  # it may change them in place
         out = module(*args, **kwargs)
-        return has_moved(module, copies, own), form(out)
+        return buffers_changed(module, copies, own), output_signature(out)
 
 
 @contextmanager
-def undone(module: nn.Module) -> Iterator[None]:
+def restore_module(module: nn.Module) -> Iterator[None]:
     """Inside, work on copies of the buffers of all modules in a module; put their buffers and attributes back."""
     before = [(part, dict(vars(part)), dict(part._buffers)) for part in module.modules()]
     try:
         for part, _, own in before:
-            part._buffers.update(copied(own))
+            part._buffers.update(clone_buffers(own))
         yield
     finally:
         for part, attributes, own in before:
@@ -188,23 +188,23 @@ def undone(module: nn.Module) -> Iterator[None]:
             part._buffers.update(own)
 
 
-def is_plain(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def can_be_copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether copies of all arguments can be made: a trial would change a cache, and exhaust an iterator."""
-    return all(leaf is None or isinstance(leaf, PLAIN) for leaf in pytree.tree_leaves((args, kwargs)))
+    return all(leaf is None or isinstance(leaf, COPYABLE) for leaf in pytree.tree_leaves((args, kwargs)))
 
 
-def form(out: Any) -> tuple[Any, ...]:
+def output_signature(out: Any) -> tuple[Any, ...]:
     """What must be the same for a caller not to notice in which mode a module was."""
     leaves, structure = pytree.tree_flatten(out)
     return structure, *((t.shape, t.dtype, t.requires_grad) if isinstance(t, Tensor) else type(t) for t in leaves)
 
 
-def has_moved(module: nn.Module, copies: Buffers, own: Buffers) -> bool:
+def buffers_changed(module: nn.Module, copies: Buffers, own: Buffers) -> bool:
     """Whether a pass on copies of the module's own buffers changed or replaced them."""
-    return any(module._buffers.get(n) is not b for n, b in copies.items()) or changed(own, copies)
+    return any(module._buffers.get(n) is not b for n, b in copies.items()) or values_changed(own, copies)
 
 
-def changed(before: Buffers, now: Buffers) -> bool:
+def values_changed(before: Buffers, now: Buffers) -> bool:
     """Whether a buffer has another value."""
     for name, b in before.items():
         other = now.get(name)
@@ -215,7 +215,7 @@ def changed(before: Buffers, now: Buffers) -> bool:
     return False
 
 
-def copied(buffers: Buffers) -> Buffers:
+def clone_buffers(buffers: Buffers) -> Buffers:
     return {name: None if b is None else b.detach().clone() for name, b in buffers.items()}
 
 

@@ -18,7 +18,7 @@ def isolated_eval_mode(model: nn.Module) -> Iterator[None]:
     whatever a forward pass did: `max_norm` renormalises an embedding, and a norm may keep the weight that it computed.
     """
     held = [*model.parameters(), *model.buffers()]
-    with _same_numbers(held), _same_attributes(model), eval_mode(model):
+    with _restore_values(held), _restore_attributes(model), eval_mode(model):
         yield
     if any(now is not before for now, before in zip([*model.parameters(), *model.buffers()], held, strict=True)):
         raise RuntimeError(
@@ -42,11 +42,11 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             model.eval()
             yield
         finally:
-            _put_back(modules, modes)
+            _restore_modes(modules, modes)
             torch.default_generator.set_state(random_state)
 
 
-def _put_back(modules: Sequence[nn.Module], modes: Sequence[bool]) -> None:
+def _restore_modes(modules: Sequence[nn.Module], modes: Sequence[bool]) -> None:
     for module, training in zip(modules, modes, strict=True):
         if module.training != training:  # parents first; by train(), which a module may have made do more
             module.train(training)
@@ -66,22 +66,22 @@ def _contexts(modules: Sequence[nn.Module]) -> list[AbstractContextManager[Any]]
     devices = {torch.device("cpu")} if all(p.is_cpu for p in params) else {p.device for p in params}
     if cuda := [device for device in devices if device.type == "cuda"]:
         found.append(torch.random.fork_rng(cuda))
-    found += uncast(devices)
+    found += no_autocast(devices)
     if any(isinstance(module, nn.RNNBase) for module in modules):
         found.append(torch.backends.cudnn.flags(enabled=False))  # they cannot go backward in evaluation mode
     if wrappers := [module for module in modules if isinstance(module, DistributedDataParallel)]:
-        found.append(_bypassed(wrappers))
+        found.append(_bypass_ddp(wrappers))
     return found
 
 
-def uncast(devices: Iterable[torch.device]) -> list[AbstractContextManager[Any]]:
+def no_autocast(devices: Iterable[torch.device]) -> list[AbstractContextManager[Any]]:
     """Return the contexts that disable autocast, under which products are rounded to half precision."""
     kinds = {device.type for device in devices}
     return [torch.autocast(kind, enabled=False) for kind in kinds if torch.is_autocast_enabled(kind)]
 
 
 @contextmanager
-def _same_attributes(model: nn.Module) -> Iterator[None]:
+def _restore_attributes(model: nn.Module) -> Iterator[None]:
     """Put back what the modules hold: their attributes, and the members of their lists and dictionaries."""
     owns = [vars(module) for module in model.modules()]
     plain = {id(value): value for own in owns for value in own.values() if type(value) in (list, dict)}
@@ -90,10 +90,10 @@ def _same_attributes(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         for container, before in kept:
-            _refill(container, before)
+            _restore_members(container, before)
 
 
-def _refill(container: dict[str, Any] | list[Any], before: Any) -> None:
+def _restore_members(container: dict[str, Any] | list[Any], before: Any) -> None:
     """Give a dictionary or list the members it had, unless it has them."""
     if isinstance(container, list):
         if len(container) != len(before) or any(a is not b for a, b in zip(container, before, strict=True)):
@@ -104,7 +104,7 @@ def _refill(container: dict[str, Any] | list[Any], before: Any) -> None:
 
 
 @contextmanager
-def _same_numbers(tensors: Sequence[Tensor]) -> Iterator[None]:
+def _restore_values(tensors: Sequence[Tensor]) -> Iterator[None]:
     """Put back the values of tensors that were changed in place."""
     kept = [
         (t, t.detach().clone())
@@ -121,7 +121,7 @@ def _same_numbers(tensors: Sequence[Tensor]) -> Iterator[None]:
 
 
 @contextmanager
-def _bypassed(wrappers: Sequence[DistributedDataParallel]) -> Iterator[None]:
+def _bypass_ddp(wrappers: Sequence[DistributedDataParallel]) -> Iterator[None]:
     """Let calls of DistributedDataParallel go straight to its module: it would wait for the other ranks' calls."""
     try:
         for wrapper in wrappers:

@@ -65,18 +65,18 @@ class Parameters:
         return [name for name in names if name is not None]
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
+def unwrap(model: nn.Module) -> nn.Module:
     """The module inside `torch.compile`, DDP and the like.
 
     Examples:
         >>> model = nn.Linear(2, 1)
-        >>> unwrapped(nn.DataParallel(model)) is model
+        >>> unwrap(nn.DataParallel(model)) is model
         True
     """
     for name in _WRAPPING.intersection(model._modules.keys()):
         child = model._modules[name]
         if child is not None and _wraps(model, name):
-            return unwrapped(child)
+            return unwrap(child)
     return model
 
 
@@ -111,14 +111,14 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def substituted(model: nn.Module, values: Mapping[int, Tensor]) -> Iterator[None]:
+def replace_parameters(model: nn.Module, values: Mapping[int, Tensor]) -> Iterator[None]:
     """Inside, the model computes with `values[id(p)]` in place of its parameters p.
 
     This is `torch.func.functional_call` for modules that are registered under several names as well.
 
     Examples:
         >>> model = nn.Linear(1, 1)
-        >>> with substituted(model, {id(model.weight): model.bias}):
+        >>> with replace_parameters(model, {id(model.weight): model.bias}):
         ...     model.weight is model.bias
         True
         >>> model.weight is model.bias

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ogd.memory.model.buffer_hooks import Hold
+from ogd.memory.model.buffer_hooks import BufferHooks
 
 
 class RunningStatistics:
@@ -22,7 +22,7 @@ class RunningStatistics:
     def __init__(self, model: nn.Module, frozen: bool):
         self.model, self.frozen = model, frozen
         self.names: set[str] = set()  # of the modules
-        self._holds: dict[str, Hold] = {}
+        self._hooks: dict[str, BufferHooks] = {}
         self._warned = False
 
     @contextmanager
@@ -42,18 +42,18 @@ class RunningStatistics:
     def freeze(self) -> None:
         """Freeze the buffers of the named modules from now on, also of a module that replaced one of them."""
         modules = dict(self.model.named_modules())
-        holds = dict(self._holds)
+        hooks = dict(self._hooks)
         for name in self.names & modules.keys():
-            held = holds.get(name)
-            if held is None or held.module() is not modules[name]:
-                holds[name] = Hold(name, modules[name], self)
-        new, self._holds = holds != self._holds, holds  # a hold works as long as it is one of these
+            old = hooks.get(name)
+            if old is None or old.module() is not modules[name]:
+                hooks[name] = BufferHooks(name, modules[name], self)
+        new, self._hooks = hooks != self._hooks, hooks  # a hold works as long as it is one of these
         if new and "torch._dynamo" in sys.modules:
             torch.compiler.reset()  # code compiled before does not call hooks that came later
 
     def release(self) -> None:
         """Let the buffers move again: a hold that is not in use is removed when its module is called."""
-        self._holds = {}
+        self._hooks = {}
 
     def restore(self, stored: Mapping[str, Any]) -> None:
         """Take the names of modules from a saved state; a state without them names all modules with buffers."""
@@ -71,4 +71,4 @@ class RunningStatistics:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, which freezes nothing before its memory protects or remembers."""
-        return {**vars(self), "_holds": {}}
+        return {**vars(self), "_hooks": {}}

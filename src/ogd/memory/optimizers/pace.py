@@ -34,14 +34,14 @@ class Pace:
         self._began: float | None = None
         self._apart = 0.0  # seconds since then that were not the step's
 
-    def stepping(self) -> None:
+    def start_step(self) -> None:
         """A step begins."""
         now = time.perf_counter()
         if self._began is not None:
             self._steps.append(now - self._began - self._apart)
         self._began, self._apart = now, 0.0
 
-    def projected(self, seconds: float, counts: bool = True) -> None:
+    def record_projection(self, seconds: float, counts: bool = True) -> None:
         """Note a projection, or other work (counts=False) that is not of the step and not repeated."""
         self._apart += seconds
         if counts:
@@ -51,7 +51,7 @@ class Pace:
         """Take k from what was measured; from one window to the next it doubles at most."""
         if self._steps and self._projections:
             k = min(steps_between(self._steps, self._projections), 2 * self.every, MOST)
-            self.every = k if self.alone else agreed(k, device)
+            self.every = k if self.alone else choice_of_first_rank(k, device)
 
 
 def steps_between(steps: Sequence[float] | deque[float], projections: Sequence[float] | deque[float]) -> int:
@@ -65,7 +65,7 @@ def steps_between(steps: Sequence[float] | deque[float], projections: Sequence[f
     return max(1, math.ceil(round(t_P / (SHARE * max(t, 1e-9)), 6)))
 
 
-def agreed(k: int, device: torch.device) -> int:
+def choice_of_first_rank(k: int, device: torch.device) -> int:
     """The first rank's k."""
     if not has_several_ranks():
         return k

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ogd.memory.blocks.block import working_dtype
-from ogd.memory.model.eval_mode import uncast
+from ogd.memory.model.eval_mode import no_autocast
 from ogd.memory.optimizers.pace import MEASURED, Pace, clock
 from ogd.memory.optimizers.protection import ProtectingMemory, Protection, versions
 from ogd.memory.projection.projector import Projector
@@ -62,12 +62,14 @@ class Projection(Protection):
         self._anchor: list[Tensor] = []
         self._versions: list[int] = []  # of the parameters when the last step ended
         self._stepped: set[int] = set()  # those that have stepped since the last step of all was over
-        self._task = -1  # the backward pass in which they step, if they do
-        self._limit, self._calm = 0, 0  # see _disturbed
-        self._due = 0  # steps of the present window
+        self._backward_pass = -1  # the backward pass in which they step, if they do
+        self._window_limit, self._undisturbed = 0, 0  # see _close_if_disturbed
+        self._window_size = 0  # steps of the present window
         self._alone = len(optimizers) == 1
         self._warned = False
-        self.stirred = 0  # windows before which something else had changed the weights, and we have not warned of it
+        self.outside_changes = (
+            0  # windows before which something else had changed the weights, and we have not warned of it
+        )
         super().__init__(memory, optimizers)
 
     def __repr__(self) -> str:
@@ -81,19 +83,19 @@ class Projection(Protection):
     def settle(self) -> None:
         """Project what is pending, also of a step that an error ended half-way."""
         if self._inside:
-            self._take_in()
-        if not (self.pending or self._stepped) or self.projector is None or self._disturbed():
+            self._count_interrupted_step()
+        if not (self.pending or self._stepped) or self.projector is None or self._close_if_disturbed():
             return
         steps = self.pending or 1
         began = clock(self._params) if self._pace else 0.0
         self._inside.add(id(self))  # like a step: if an exception ends it, what it did is pending
-        with torch.no_grad(), _uncast(self._params):
+        with torch.no_grad(), _no_autocast(self._params):
             self._project(self.projector, steps)
         self._versions = versions(self._params)
         self._close()
-        self._calm += steps
+        self._undisturbed += steps
         if self._pace:
-            self._pace.projected(clock(self._params) - began)
+            self._pace.record_projection(clock(self._params) - began)
         self.projector.check_room()
 
     def _project(self, projector: Projector, steps: int) -> None:
@@ -103,7 +105,7 @@ class Projection(Protection):
         opposite = torch._foreach_sub(self._anchor, w)
         c = projector.coefficients(opposite)
         if not projector.is_finite() and not all_finite(self._params):
-            self._refuse(projector, steps)
+            self._undo_and_raise(projector, steps)
         try:
             projector.G.add_combination(w, c)
         except BaseException:  # some parameters have their correction, others not
@@ -115,7 +117,7 @@ class Projection(Protection):
     def reset(self) -> None:
         """Make the projector again at the next step, because G has changed."""
         self.settle()
-        self._seen, self.stepped, self.stirred = [], False, 0
+        self._seen, self.stepped, self.outside_changes = [], False, 0
         if self._pace:  # and takes another time
             self._pace = Pace(self._pace.alone)
 
@@ -125,28 +127,28 @@ class Projection(Protection):
             return False
         return not {id(p) for p in self._params}.isdisjoint(map(id, other._params))
 
-    def _on_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if (self.pending and self._goes_on(optimizer)) or not self.holds:
+    def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if (self.pending and self._continues_window(optimizer)) or not self.enabled:
             return
         task = torch._C._current_graph_task_id()  # of the backward pass we are in, −1 outside
         if self._inside:
             if self._within_a_step(optimizer):
                 return
-            self._take_in()  # a step raised half-way: what it did is pending
-        elif task == self._task and (task >= 0 or self._next_in_turn(optimizer)):
+            self._count_interrupted_step()  # a step raised half-way: what it did is pending
+        elif task == self._backward_pass and (task >= 0 or self._next_in_turn(optimizer)):
             self._inside.add(id(optimizer))  # another one's turn in the same step
             return
         if self._stepped:  # the last step is over, without some of them
-            self._over(task < 0)
+            self._finish_step(task < 0)
         elif self.pending:
-            self._disturbed()
-        self._task = task
+            self._close_if_disturbed()
+        self._backward_pass = task
         self._begin()
         if task >= 0:  # optimizers in the backward pass: until it is over, it needs the weights as they are
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._backward_over(task))
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._on_backward_end(task))
         self._inside.add(id(optimizer))
 
-    def _goes_on(self, optimizer: Optimizer) -> bool:
+    def _continues_window(self, optimizer: Optimizer) -> bool:
         """Whether this is one more step of a window and nothing has changed since the last one.
 
         That is the usual case, and this finds it out in few instructions: after a whole step of training none of ours
@@ -164,7 +166,7 @@ class Projection(Protection):
             self._seen = []
             return False
         if self._pace and self.pending < MEASURED:
-            self._pace.stepping()
+            self._pace.start_step()
         self._inside.add(id(optimizer))
         return True
 
@@ -172,13 +174,13 @@ class Projection(Protection):
         """Whether it goes on with the step of others, with the parameters that it had when that began."""
         if not self._stepped or id(optimizer) in self._stepped:
             return False
-        return {id(p) for p in moved_by([optimizer])} <= set(self._seen)
+        return {id(p) for p in movable_parameters([optimizer])} <= set(self._seen)
 
     def _begin(self) -> None:
-        params = moved_by(o for ref in self._optimizers if (o := ref()) is not None)
+        params = movable_parameters(o for ref in self._optimizers if (o := ref()) is not None)
         seen = list(map(id, params))
         if self._pace and self.pending < MEASURED:
-            self._pace.stepping()
+            self._pace.start_step()
         if seen != self._seen or not self._memory._is_intact() or not (self.pending or self._anchored()):
             self._seen = []  # until all is made anew
             self.settle()
@@ -186,51 +188,53 @@ class Projection(Protection):
             self._rebuild(params)
             self._seen = seen
             if self._pace:
-                self._pace.projected(clock(params) - began, counts=False)
+                self._pace.record_projection(clock(params) - began, counts=False)
         if self.projector is not None and not self.pending:
             if self._versions != versions(self._params):
-                self._calm = 0
-                self.stirred += not self._warned
+                self._undisturbed = 0
+                self.outside_changes += not self._warned
             self._memory._before_window(self)
             with torch.no_grad():
                 torch._foreach_copy_(self._anchor, self._params)
-            self._due = self.every if self._calm > self.every else min(self.every, self._limit or self.every)
+            self._window_size = (
+                self.every if self._undisturbed > self.every else min(self.every, self._window_limit or self.every)
+            )
 
-    def _on_stepped(self, optimizer: Optimizer, *_: Any) -> None:
-        if not self.holds or not self._is_outermost(optimizer):
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        if not self.enabled or not self._is_outermost(optimizer):
             return
         self.stepped = True
         if self.projector is None:
             self._inside.clear()
             return
         self._versions = versions(self._params)
-        if self._alone and self._task < 0:
-            self._over()
+        if self._alone and self._backward_pass < 0:
+            self._finish_step()
             return
         self._stepped.add(id(optimizer))
         self._inside.discard(id(optimizer))  # not before it counts as stepped, or as pending
-        if self._task < 0 and self._all_stepped():
-            self._over()
+        if self._backward_pass < 0 and self._all_stepped():
+            self._finish_step()
 
     def _all_stepped(self) -> bool:
         return all(id(o) in self._stepped for ref in self._optimizers if (o := ref()) is not None)
 
-    def _backward_over(self, task: int) -> None:
-        if task == self._task and self._stepped:
-            self._over()
-            self._task = -1
+    def _on_backward_end(self, task: int) -> None:
+        if task == self._backward_pass and self._stepped:
+            self._finish_step()
+            self._backward_pass = -1
 
-    def _over(self, may_settle: bool = True) -> None:
+    def _finish_step(self, may_settle: bool = True) -> None:
         """All optimizers that will step have done so."""
         self.pending += 1
         self._stepped.clear()
         self._inside.clear()
-        if may_settle and self.pending >= self._due:
+        if may_settle and self.pending >= self._window_size:
             self.settle()
             if self._pace:
                 self._pace.choose(self._params[0].device)
 
-    def _take_in(self) -> None:
+    def _count_interrupted_step(self) -> None:
         """Count a step that raised half-way as one that was made, where there is something to protect."""
         if self.projector is not None:
             self._stepped |= self._inside
@@ -242,7 +246,7 @@ class Projection(Protection):
         self._stepped.clear()
         self._inside.clear()
 
-    def _refuse(self, projector: Projector, steps: int) -> None:
+    def _undo_and_raise(self, projector: Projector, steps: int) -> None:
         """Undo a window of steps after which a weight is NaN or infinite: projected, it would spread to all weights."""
         name = next(name for name, p in zip(projector.names, self._params, strict=True) if not all_finite([p]))
         torch._foreach_copy_(self._params, self._anchor)
@@ -255,14 +259,14 @@ class Projection(Protection):
             "has it too, make a new optimizer"
         )
 
-    def _disturbed(self) -> bool:
+    def _close_if_disturbed(self) -> bool:
         """Whether somebody else set the weights inside a window: then the next one begins at them.
 
         If it happens again, as with weights clipped after every step, windows end before it from then on.
         """
         if self._versions == versions(self._params):
             return False
-        self._limit, self._calm = max(self.pending, 1), 0
+        self._window_limit, self._undisturbed = max(self.pending, 1), 0
         lost = self.pending
         self._close()
         self._versions = versions(self._params)
@@ -282,14 +286,14 @@ class Projection(Protection):
         return all(a.dtype == working_dtype(p.dtype) and a.device == p.device for a, p in pairs)
 
     def _rebuild(self, params: Sequence[Tensor]) -> None:
-        with _uncast(params):
+        with _no_autocast(params):
             made = self._memory._projector_for(params)
         self.projector, self._params = made if made is not None else (None, [])
         self._anchor = [torch.empty_like(p, dtype=working_dtype(p.dtype)) for p in self._params]
         self._versions = versions(self._params)
 
 
-def moved_by(optimizers: Iterable[Optimizer]) -> list[Tensor]:
+def movable_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:
     """Return what the optimizers move, including frozen parameters that still have a gradient."""
     held = [p for optimizer in optimizers for group in optimizer.param_groups for p in group["params"]]
     return held if all(map(REQUIRES_GRAD, held)) else [p for p in held if p.requires_grad or p.grad is not None]
@@ -301,9 +305,9 @@ def all_finite(params: Sequence[Tensor]) -> bool:
 
 
 @contextmanager
-def _uncast(params: Sequence[Tensor]) -> Iterator[None]:
+def _no_autocast(params: Sequence[Tensor]) -> Iterator[None]:
     """Disable autocast, in case the step is inside it."""
     with ExitStack() as stack:
-        for context in uncast(p.device for p in params):
+        for context in no_autocast(p.device for p in params):
             stack.enter_context(context)
         yield

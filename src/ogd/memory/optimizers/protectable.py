@@ -14,14 +14,14 @@ def optimizers_in(given: object) -> list[Optimizer]:
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, Optimizer) else [given]
     if not several:
         raise ValueError("optimizer is an empty list: give one optimizer, or several that step in turn")
-    found = [unwrapped(one) for one in several]
+    found = [hooked_optimizer(one) for one in several]
     ids = [id(one) for outer in found for one in (outer, *inner_optimizers(outer))]
     if len(set(ids)) < len(ids):
         raise ValueError("optimizer: a duplicate; give each optimizer once")
     return found
 
 
-def unwrapped(optimizer: Any) -> Optimizer:
+def hooked_optimizer(optimizer: Any) -> Optimizer:
     """The outermost optimizer with step hooks of its own: a wrapper's `.optimizer`, and so on inwards."""
     inner, seen = optimizer, set()
     while not _has_hooks(inner):

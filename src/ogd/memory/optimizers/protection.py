@@ -59,24 +59,24 @@ class Protection:
         self._post_hook = post_hook  # whether the end of a step must be known
         self._members = {id(one): {id(one), *map(id, inner_optimizers(one))} for one in optimizers}
         self._inside: set[int] = set()  # optimizers whose step has begun and not ended
-        self._deeper: list[int] = []  # those of them whose step has called another of ours
+        self._nested: list[int] = []  # those of them whose step has called another of ours
         self._handles: list[Any] = []
-        self.holds = False  # until it is set, and once it is not, the hooks do nothing
+        self.enabled = False  # until it is set, and once it is not, the hooks do nothing
         self.stepped = False  # since the last task was remembered
 
     def hook(self) -> None:
         """Hook the optimizers."""
         for optimizer in self._live():
             for one in (optimizer, *inner_optimizers(optimizer)):
-                self._handles.append(one.register_step_pre_hook(_as_step_of(optimizer, one, self._on_step)))
+                self._handles.append(one.register_step_pre_hook(_as_step_of(optimizer, one, self._before_step)))
                 if self._post_hook:
-                    self._handles.append(one.register_step_post_hook(_as_step_of(optimizer, one, self._on_stepped)))
+                    self._handles.append(one.register_step_post_hook(_as_step_of(optimizer, one, self._after_step)))
                 protections[one] = self
 
-    def _on_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError
 
-    def _on_stepped(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def _live(self) -> list[Optimizer]:
@@ -96,15 +96,15 @@ class Protection:
             steps += frame.f_code is STEP and id(frame.f_locals.get("self")) in members
             frame = frame.f_back
         if steps < 2:
-            self._deeper.clear()
+            self._nested.clear()
             return False
-        self._deeper.append(id(optimizer))
+        self._nested.append(id(optimizer))
         return True
 
     def _is_outermost(self, optimizer: Optimizer) -> bool:
         """Whether the step that has ended is not a part of another."""
-        if self._deeper and id(optimizer) in self._deeper:
-            self._deeper.remove(id(optimizer))
+        if self._nested and id(optimizer) in self._nested:
+            self._nested.remove(id(optimizer))
             return False
         return True
 
@@ -115,7 +115,7 @@ class Protection:
 
     @property
     def active(self) -> bool:
-        return self.holds and bool(self._live())
+        return self.enabled and bool(self._live())
 
     def protects(self, optimizer: Optimizer) -> bool:
         return any(optimizer in (one, *inner_optimizers(one)) for one in self._live())
@@ -131,10 +131,10 @@ class Protection:
 
         If an exception interrupts it, the optimizers are protected as before or not at all, and it can be repeated.
         """
-        if self.holds:
+        if self.enabled:
             self.settle()
             self._memory._end(self)
-            self.holds = False
+            self.enabled = False
         for handle in self._handles:
             handle.remove()
         for optimizer in self._live():

@@ -72,13 +72,13 @@ class Rehearsal(Protection):
         """Count steps again, because what is remembered has changed."""
         self.stepped = False
 
-    def _on_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for place, ref in enumerate(self._optimizers):  # noqa: B007 (used after the loop)
             if ref() is optimizer:
                 break
         else:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
             return None
-        if not self.holds or (self._inside and self._within_a_step(optimizer)):
+        if not self.enabled or (self._inside and self._within_a_step(optimizer)):
             return None
         first, due = not self.since[place], self.since[place] + 1 >= self.every
         if (first or due) and torch._C._current_graph_task_id() >= 0:
@@ -108,7 +108,7 @@ class Rehearsal(Protection):
             return args, {**kwargs, "closure": then_rehearsed}
         return (args[0], then_rehearsed, *args[2:]), kwargs
 
-    def _on_stepped(self, optimizer: Optimizer, *_: Any) -> None:
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_outermost(optimizer):
             self._inside.discard(id(optimizer))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ogd.long_work import announce
+from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import Block
 from ogd.memory.projection.columns import Columns
 from ogd.memory.projection.pseudo_inverse import NEGLIGIBLE, cutoff, scales, whitener
@@ -103,7 +103,7 @@ def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None
     if W is not None:
         return Projector(G, Whitened(W.to(G.dtype)))
     if G.n > SLOW and not G.lead:
-        announce(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
+        warn_of_work(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
     K = store.gram(params)
     W = whitener(K, cutoff(G.n, G.dtype))
     return _count_dropped(Projector(G, Whitened(W.to(G.dtype))), scales(K), whole)

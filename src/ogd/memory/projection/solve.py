@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ogd.long_work import announce
+from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import working_dtype
 from ogd.memory.projection.columns import Columns
 from ogd.memory.projection.pseudo_inverse import coefficients, inverse_lengths
@@ -49,7 +49,7 @@ class Iterative:
         sample = [slice(a, min(a + max(SAMPLE // 16, 1), G.n)) for a in range(0, G.n, step)]
         width = sum(piece.block.nbytes for piece in G.pieces) / G.n / 4
         rows = sum(part.stop - part.start for part in sample)
-        announce(f"preparing {G.n:,} directions", G.n * rows * width / 1e9, G.n * rows * 12)
+        warn_of_work(f"preparing {G.n:,} directions", G.n * rows * width / 1e9, G.n * rows * 12)
         C = torch.cat([G.gram(part) for part in sample], 1)  # (n, m)
         scale = inverse_lengths(G.squares())  # rows of length 1
         index = torch.cat([torch.arange(part.start, part.stop) for part in sample]).to(C.device)

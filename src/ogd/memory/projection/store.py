@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ogd.long_work import announce
+from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.pieces import Piece, append_pieces
 from ogd.memory.projection.gram_matrix import extend_gram, sharded_gram
@@ -95,7 +95,7 @@ class Store:
             return None
         W = self.whiteners.pop(key, None)
         if W is None or len(W) < len(self):
-            announce(f"K⁺ of {len(self):,} directions", 2 * len(self) ** 3 / 3e9, 20 * K.numel())
+            warn_of_work(f"K⁺ of {len(self):,} directions", 2 * len(self) ** 3 / 3e9, 20 * K.numel())
             W = triangular_whitener(K, W)
             if W is None:
                 self.singular.add(key)
@@ -186,7 +186,7 @@ class Store:
         if K.shape[-1] < len(self):
             new = len(self) - K.shape[-1]
             work = sum(piece.block.gram_cost(new, len(self)) for piece in pieces)
-            announce(f"K of {len(self):,} directions", work / 1e9, 8 * len(self) ** 2)
+            warn_of_work(f"K of {len(self):,} directions", work / 1e9, 8 * len(self) ** 2)
             extended = sharded_gram if self.sharded else extend_gram
             K = self.grams[key] = extended(K, pieces, len(self))
         return K

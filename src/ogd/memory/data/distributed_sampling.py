@@ -22,7 +22,7 @@ from ogd.memory.ranks.collective import gather_results
 Key = tuple[bytes, int]  # an example's fingerprint, and how many like it this rank has drawn before
 
 
-def dealt(examples: Sample) -> tuple[list[Chunk], list[list[int]]]:
+def draw_shares(examples: Sample) -> tuple[list[Chunk], list[list[int]]]:
     """What this rank has drawn, and which of its candidates each rank gives. Collective."""
     drawn: list[Chunk] = []
 
@@ -40,10 +40,10 @@ def dealt(examples: Sample) -> tuple[list[Chunk], list[list[int]]]:
 
 def all_examples(examples: Sample) -> list[Chunk]:
     """The examples of all ranks, in the order of the ranks. Collective."""
-    drawn, given = dealt(examples)
+    drawn, given = draw_shares(examples)
     mine = [
         pytree.tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, chunk)
-        for chunk in picked(drawn, given[dist.get_rank()])
+        for chunk in take_examples(drawn, given[dist.get_rank()])
     ]
     return [chunk for theirs in gather_results(lambda: mine, "give its examples") for chunk in theirs]
 
@@ -121,7 +121,7 @@ def balanced_shares(
     return [sorted(share) for share in given]
 
 
-def picked(chunks: Iterable[Chunk], rows: Sequence[int]) -> Iterator[Chunk]:
+def take_examples(chunks: Iterable[Chunk], rows: Sequence[int]) -> Iterator[Chunk]:
     """Some examples of a list of chunks, by their ascending numbers over all of them."""
     start = 0
     for chunk in chunks:
