@@ -348,5 +348,5 @@ def test_no_chunk_uses_the_parameters() -> None:
 def test_scripted_and_traced_models_are_refused(keep: str) -> None:
     model, x, y = make("mlp", dtype=torch.float32)
     for scripted in (torch.jit.script(model), torch.jit.trace(model, x), nn.Sequential(torch.jit.script(model))):
-        with pytest.raises(ValueError, match="is a ScriptModule, into which no hook can look"):
+        with pytest.raises(ValueError, match="is a ScriptModule, whose inner calls no hook can see"):
             KINDS[keep](scripted).remember((x, y))

@@ -276,7 +276,7 @@ def test_what_is_usual_in_training_is_not_suspected(between: Any, every: int, ke
     memory.protect(optimizer, every)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", "the weights were set by something else inside a window")
+        warnings.filterwarnings("ignore", "something else has set the weights inside a window")
         for _ in range(6):
             train(model, optimizer, x, y.roll(1), every)
             between(memory, optimizer)

@@ -12,8 +12,8 @@ tried at once.
 Not drawn is what no test could notice, or should: what is said to people (texts, `__repr__`, arguments of
 `warn_of_work` and `warn_if_long`), what is for the type checker (annotations, `assert`, `cast`, methods that others
 override), `zip(strict=)`, which guards against mistakes of our own, and what decides only how long something takes or
-how much memory, with the same result: the numbers in `SPEED`, what they are multiplied or divided by, and functions that
-estimate.
+how much memory, with the same result: the numbers in `SPEED`, what they are multiplied or divided by, and
+functions that estimate.
 """
 
 import argparse

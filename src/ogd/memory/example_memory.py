@@ -281,8 +281,8 @@ class ExampleMemory(Memory):
             return
         model = ScoredModel(self.model, self.logits)
         with self._statistics.called_modules() as called, isolated_eval_mode(model.model), torch.no_grad():
-            params, only = self._parameters.trainable(), torch.tensor(enter)
-            new = list(record_examples(model, params, [chunk], device_of(self.model), only=only))
+            params, rows = self._parameters.trainable(), torch.tensor(enter)
+            new = list(record_examples(model, params, [chunk], device_of(self.model), rows=rows))
         examples = self._examples_here().select(torch.tensor(stay)) if stay else Examples()
         examples = examples.with_more(new) if stay else examples.with_task(new, Task())
         self.budget.check(examples)

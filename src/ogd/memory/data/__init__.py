@@ -1,1 +1,1 @@
-"""What people pass in: batches as they come, how a model is called with them, which outputs are kept."""
+"""The data that users pass: batches, labels, budgets, which examples are drawn, how a model is called with them."""

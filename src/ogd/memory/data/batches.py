@@ -1,9 +1,9 @@
-"""A batch as it comes → inputs x and labels y.
+"""Read inputs x and labels y from a batch of any usual kind.
 
 (x, y)                     a pair
-(x, y, task)               Avalanche's: y and all that follows are whole numbers, one per example
-(a, b, …, y)               several inputs: only the last is whole numbers, one per example
-{"input_ids": …, "labels": y}     Hugging Face's; also "label"
+(x, y, task)               as in Avalanche: y and all that follows are whole numbers, one per example
+(a, b, …, y)               several inputs: only the last part is whole numbers, one per example
+{"input_ids": …, "labels": y}     as in Hugging Face; also "label"
 x, (x,), {"input_ids": …}  no labels: y is None
 
 Labels may also be a list of numbers, or a NumPy array.
@@ -22,12 +22,12 @@ from ogd.memory.data.labels import are_labels, as_labels
 
 Chunk = tuple[Any, Any]  # x and y, batch first; x may be a tensor or tuples, lists and dicts of tensors
 LABELS = ("labels", "label")
-CHUNK_SIZE = 256  # the most examples that go through a model at a time
-CHUNK_BYTES = 2**28  # what they may take, kept for their backward passes, as gradients or as outputs
+CHUNK_SIZE = 256  # the largest number of examples that go through a model at a time
+CHUNK_BYTES = 2**28  # the most memory that their saved activations, gradients or outputs may take
 
 
 def as_pair(batch: Any) -> Chunk:
-    """A batch as (x, y); y is None where it has no labels.
+    """Return a batch as (x, y); y is None if it has no labels.
 
     Examples:
         >>> import torch
@@ -43,7 +43,7 @@ def as_pair(batch: Any) -> Chunk:
         x, y = _of_parts(batch)
     else:
         x, y = batch, None
-    x = dict(x) if isinstance(x, Mapping) else x  # pytree knows no UserDict, which Hugging Face's batches are
+    x = dict(x) if isinstance(x, Mapping) else x  # pytree does not know UserDict, the class of Hugging Face's batches
     y = as_labels(y)
     if any(isinstance(leaf, np.ndarray) for leaf in pytree.tree_leaves((x, y))):
         raise TypeError(f"data holds NumPy arrays ({describe(batch)}): give tensors, torch.from_numpy(array)")
@@ -56,7 +56,7 @@ def as_pair(batch: Any) -> Chunk:
 
 
 def length(tree: Any) -> int:
-    """The number of examples in a batch: the common first axis of all its tensors."""
+    """Return the number of examples in a batch, the common first axis of all its tensors."""
     shapes = sorted({tuple(t.shape) for t in pytree.tree_leaves(tree) if isinstance(t, Tensor)})
     if not shapes:
         raise ValueError("data holds no tensor: examples must be tensors, or tuples, lists and dicts of them")
@@ -66,22 +66,22 @@ def length(tree: Any) -> int:
 
 
 def take(tree: Any, rows: Any) -> Any:
-    """The given rows of every tensor of a batch."""
+    """Return the given rows of every tensor of a batch."""
     return pytree.tree_map(lambda t: t[rows] if isinstance(t, Tensor) else t, tree)
 
 
 def to_device(tree: Any, device: torch.device) -> Any:
-    """The same batch with every tensor on a device."""
+    """Return the batch with every tensor on a device."""
     return pytree.tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, tree)
 
 
 def clone_tensors(tree: Any) -> Any:
-    """The same batch in memory of its own, for a model that may change its inputs in place."""
+    """Return a copy of the batch, for a model that may change its inputs in place."""
     return pytree.tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, tree)
 
 
 def describe(batch: Any) -> str:
-    """A batch in words, for messages.
+    """Describe a batch in words, for messages.
 
     Examples:
         >>> import torch
@@ -122,12 +122,12 @@ def _of_parts(batch: Sequence[Any]) -> Chunk:
 
 
 def shapes(example: Chunk) -> list[Any]:
-    """The shapes of a batch's tensors."""
+    """Return the shapes of a batch's tensors."""
     return [t.shape for t in pytree.tree_leaves(example) if isinstance(t, Tensor)]
 
 
 def concatenate(examples: list[Chunk]) -> Chunk:
-    """Several batches as one."""
+    """Return several batches as one."""
     leaves = [pytree.tree_flatten(e)[0] for e in examples]
     spec = pytree.tree_flatten(examples[0])[1]
     merged = [torch.cat(ts) if isinstance(ts[0], Tensor) else ts[0] for ts in zip(*leaves, strict=True)]
@@ -137,13 +137,13 @@ def concatenate(examples: list[Chunk]) -> Chunk:
 
 @dataclass(frozen=True)
 class TensorSlot:
-    """Where a tensor goes in an input."""
+    """The place of a tensor in an input."""
 
     number: int
 
 
 def without_tensors(x: Any) -> tuple[list[Tensor], Any]:
-    """The tensors of an input, and the input with their places.
+    """Return the tensors of an input, and the input with a slot in place of each.
 
     Examples:
         >>> without_tensors({"a": torch.ones(1), "b": "text"})
@@ -161,14 +161,14 @@ def without_tensors(x: Any) -> tuple[list[Tensor], Any]:
 
 
 def with_tensors(structure: Any, tensors: Sequence[Tensor]) -> Any:
-    """The input with tensors in their places."""
+    """Return the input with the tensors in their slots."""
     if isinstance(structure, TensorSlot):
         return tensors[structure.number]
     return pytree.tree_map(lambda leaf: tensors[leaf.number] if isinstance(leaf, TensorSlot) else leaf, structure)
 
 
 def is_batch(data: object) -> bool:
-    """Whether data is one batch of tensors, not a collection of examples or batches."""
+    """Return whether data is one batch of tensors, not a collection of examples or batches."""
     if isinstance(data, Mapping):
         values = [as_labels(value) if key in LABELS else value for key, value in data.items()]
         return any(key in data for key in LABELS) and all(isinstance(value, Tensor) for value in values)
@@ -180,14 +180,14 @@ def is_batch(data: object) -> bool:
     if not all(isinstance(part, Tensor) for part in parts):
         return False
     shapes, axes = {part.shape for part in parts}, {part.shape[:1] for part in parts}
-    return isinstance(data, tuple) or (len(axes) == 1 < len(shapes))  # of one shape, they are inputs without labels
+    return isinstance(data, tuple) or (len(axes) == 1 < len(shapes))  # tensors of one shape are inputs without labels
 
 
 def are_batches(data: Sequence[Any]) -> bool:
-    """Whether the elements of a list are batches, and not examples; raise where nothing tells.
+    """Return whether the elements of a list are batches, not examples, or raise if both are possible.
 
-    A batch has inputs of two or more axes, and a label for each of their rows, one whole number. An example has one
-    label, or labels that are not one per row.
+    A batch has inputs of two or more axes, and a whole number as the label of each row. An example has one label, or
+    labels that are not one per row.
 
     Examples:
         >>> import torch
@@ -209,17 +209,17 @@ def are_batches(data: Sequence[Any]) -> bool:
 
 
 def is_indexed(data: object) -> bool:
-    """Whether data is a sequence of examples, without being called a Dataset."""
+    """Return whether data is a sequence of examples, although it is no Dataset."""
     return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping | str | bytes)
 
 
 class _Rows(NamedTuple):
     n: int
-    labelled: bool  # each with one whole number
+    labelled: bool  # whether each row has one whole number
 
 
 def _rows(element: Any) -> _Rows | None:
-    """The rows of what may be a batch; None for what can only be an example."""
+    """Return the rows of an element that may be a batch; None if it can only be an example."""
     if isinstance(element, Mapping):
         x, labels = {k: v for k, v in element.items() if k not in LABELS}, [element[k] for k in LABELS if k in element]
     elif isinstance(element, tuple | list) and element:
@@ -237,5 +237,4 @@ def _rows(element: Any) -> _Rows | None:
 
 
 def _tensors(tree: Any) -> list[Any]:
-    """The tensors and arrays in it."""
     return [leaf for leaf in pytree.tree_leaves(tree) if hasattr(leaf, "shape")]

@@ -1,6 +1,6 @@
-"""How much a memory may store, and how it shrinks to that.
+"""Limit how much a memory stores, and shrink a memory to its budget.
 
-Each task keeps as equal a share of the budget as possible: a uniform draw of its examples.
+The tasks get equal shares of the budget, as far as possible. Each task keeps a uniform draw of its examples.
 """
 
 import re
@@ -18,19 +18,19 @@ _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2*
 
 
 class BudgetExceeded(ValueError):
-    """A task does not fit the memory's budget; nothing of it was stored."""
+    """Raised if a task does not fit the memory's budget; nothing of the task is stored."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that may be stored: a number of directions or examples, or bytes. None is no limit."""
+    """The largest number of directions or examples, or of bytes, that may be stored; None is no limit."""
 
     count: int | None = None
     nbytes: int | None = None
 
     @classmethod
     def parse(cls, budget: "int | str | Budget | None") -> "Budget":
-        """Return a budget as users write it.
+        """Return the budget that a user has written as a number or as a text.
 
         Examples:
             >>> Budget.parse(2000), Budget.parse("64 MB")
@@ -49,7 +49,7 @@ class Budget:
         raise ValueError(f'budget must be a whole number, bytes such as "64MB", or None, not {budget!r}')
 
     def allows(self, contents: "Contents") -> bool:
-        """Whether the contents of a memory are within the budget."""
+        """Return whether the contents of a memory are within the budget."""
         sizes = ((len(contents), self.count), (contents.total_nbytes, self.nbytes))
         return all(limit is None or size <= limit for size, limit in sizes)
 
@@ -65,9 +65,9 @@ class Budget:
 
 
 class Contents(Protocol):
-    """What a memory holds, task by task, as far as a budget is concerned."""
+    """The contents of a memory, as a budget needs them."""
 
-    unit: ClassVar[str]  # what its length counts
+    unit: ClassVar[str]  # the things that the length counts
 
     def __len__(self) -> int: ...
 
@@ -114,9 +114,9 @@ def shrink_to_budget(contents: C, budget: Budget, generator: Generator) -> C:
 
 
 def equal_shares(counts: Sequence[int], total: int, sizes: Sequence[int] | None = None) -> list[int]:
-    """Divide a total among groups as equally as possible; small groups leave what they cannot use to the others.
+    """Divide a total among groups as equally as possible; what a small group cannot use goes to the others.
 
-    With an example of group i taking `sizes[i]`, group i gives min(counts[i], max(⌊level / sizes[i]⌋, 1)) examples for
+    If an example of group i takes `sizes[i]`, group i gives min(counts[i], max(⌊level / sizes[i]⌋, 1)) examples for
     the largest level at which Σ share · size ≤ total; the first groups give one more each, as far as it fits. If not
     even one of each group fits, some shares are 0.
 

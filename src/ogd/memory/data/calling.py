@@ -1,4 +1,4 @@
-"""How a model is called with a batch's x, model(x), model(*x) or model(**x), and where its logits are."""
+"""Call a model with a batch's x, as model(x), model(*x) or model(**x), and find the logits in the result."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ _ONE_BY_ONE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class ScoredModel(nn.Module):
-    """A model, the function that computes its logits if it is not the model's own, and the logits of a task.
+    """A model with the way to compute its logits, and the logits that belong to a task.
 
-    `logits` is a function (model, x) → z, `classes` are the logits that belong to a task; None for all.
+    `logits` is a function (model, x) → z; None for the model's own. `classes` are the logits of the task; None for all.
     """
 
     def __init__(self, model: nn.Module, logits: Logits | None, classes: Sequence[int] | None = None):
@@ -42,9 +42,9 @@ def scores(model: nn.Module, x: Any, logits: Logits | None) -> Tensor:
 
 
 def call_model(model: nn.Module, x: Any) -> Any:
-    """What the model returns for x: a dict goes in by keywords and a tuple or list one by one, if forward takes it so.
+    """Return model(x); pass a dict by keywords, and a tuple or list part by part, if the arguments of forward allow it.
 
-    A part goes only to an argument of forward that has no default, or None: another default is no tensor's.
+    A part is passed only to an argument without default, or with the default None: any other default is not a tensor.
 
     Examples:
         >>> class Two(nn.Module):
@@ -65,12 +65,12 @@ def call_model(model: nn.Module, x: Any) -> Any:
 
 
 def accepts_argument(model: nn.Module, name: str) -> bool:
-    """Whether the model's forward takes an argument of this name, or of any name."""
+    """Return whether the model's forward takes an argument of this name, or of any name."""
     return any(a.name == name or a.kind is a.VAR_KEYWORD for a in _arguments(model))
 
 
 def logits_of(result: Any) -> Tensor:
-    """The logits in what a model returned: itself, its `.logits` or its ["logits"].
+    """Return the logits in a model's result: the result itself, its `.logits` or its ["logits"].
 
     Examples:
         >>> logits_of({"logits": torch.ones(2)})
@@ -87,7 +87,7 @@ def logits_of(result: Any) -> Tensor:
 
 
 def cast_inputs(x: Any, model: nn.Module) -> Any:
-    """x with its floating-point tensors in the model's dtype, that of its first parameter.
+    """Return x with its floating-point tensors in the dtype of the model's first parameter.
 
     Examples:
         >>> cast_inputs({"a": torch.ones(1), "b": torch.tensor([1])}, nn.Linear(1, 1).bfloat16())
@@ -104,7 +104,7 @@ def cast_inputs(x: Any, model: nn.Module) -> Any:
 
 def _arguments(model: nn.Module) -> list[inspect.Parameter]:
     forward = unwrap(model).forward
-    function = getattr(forward, "__func__", None)  # of a method of the class, which is the same for every call
+    function = getattr(forward, "__func__", None)  # a method of the class has one function for all its calls
     return _arguments_of(forward) if function is None else _known_arguments(function)[1:]
 
 

@@ -1,7 +1,7 @@
-"""Which rank of `torch.distributed` gives which examples of a task: each example is remembered once.
+"""Draw the examples of a task from the data of several ranks of `torch.distributed`, none of them twice.
 
-Each rank draws candidates from what it was given, and `shares` deals them out. The functions named collective must be
-called by all ranks.
+Each rank draws candidates from its own data, and `shares` chooses among the candidates of all ranks. All ranks must
+call the functions that are marked as collective.
 """
 
 from collections import Counter
@@ -19,16 +19,16 @@ from ogd.memory.data.sampling import Sample
 from ogd.memory.ranks.agreement import bytes_of, digest
 from ogd.memory.ranks.collective import gather_results
 
-Key = tuple[bytes, int]  # an example's fingerprint, and how many like it this rank has drawn before
+Key = tuple[bytes, int]  # an example's fingerprint, and how many equal examples this rank has drawn before it
 
 
 def draw_shares(examples: Sample) -> tuple[list[Chunk], list[list[int]]]:
-    """What this rank has drawn, and which of its candidates each rank gives. Collective."""
+    """Return the candidates of this rank, and which of its candidates each rank gives. Collective."""
     drawn: list[Chunk] = []
 
     def candidates() -> tuple[list[Key], list[int], int]:
         seed = examples.generator.initial_seed()
-        return keys(_kept(examples, drawn)), _labels(drawn) if examples.balanced else [], seed
+        return keys(_append_to(drawn, examples)), _labels(drawn) if examples.balanced else [], seed
 
     offers, labels, (seed, *_) = zip(*gather_results(candidates, "draw its examples"), strict=True)
     if not any(offers):
@@ -39,7 +39,7 @@ def draw_shares(examples: Sample) -> tuple[list[Chunk], list[list[int]]]:
 
 
 def all_examples(examples: Sample) -> list[Chunk]:
-    """The examples of all ranks, in the order of the ranks. Collective."""
+    """Return the examples of all ranks, in the order of the ranks. Collective."""
     drawn, given = draw_shares(examples)
     mine = [
         pytree.tree_map(lambda t: t.cpu() if isinstance(t, Tensor) else t, chunk)
@@ -49,7 +49,7 @@ def all_examples(examples: Sample) -> list[Chunk]:
 
 
 def keys(chunks: Iterable[Chunk]) -> list[Key]:
-    """A key for each example, the same wherever it was drawn; examples that are alike differ by their number.
+    """Return a key for each example, the same on every rank; equal examples of one rank are numbered.
 
     Examples:
         >>> [n for _, n in keys([(torch.tensor([[1.0], [2.0], [1.0]]), None)])]
@@ -67,10 +67,10 @@ def keys(chunks: Iterable[Chunk]) -> list[Key]:
 
 
 def shares(offers: Sequence[Sequence[Key]], count: int | None, seed: int) -> list[list[int]]:
-    """Which of its candidates each rank gives: as many from each as can be, none twice, `count` in all.
+    """Return which candidates each rank gives: `count` in all, none twice, and equal numbers if possible.
 
-    Rank r of N offers every N-th of its candidates first, beginning with the r-th, in an order that is random and
-    common to all. So ranks that drew the same candidates part them, and of its own a rank gives a uniform draw.
+    All ranks use one random order, in which rank r of N first offers its candidates r, r + N, r + 2N, …. So ranks with
+    the same candidates divide them, and a rank with candidates of its own gives a uniform draw of them.
 
     Examples:
         >>> same = [(b"a", 0), (b"b", 0), (b"c", 0), (b"d", 0)]
@@ -91,7 +91,7 @@ def shares(offers: Sequence[Sequence[Key]], count: int | None, seed: int) -> lis
             if i is not None and len(taken) < most:
                 taken.add(offer[i])
                 share.append(i)
-        if len(taken) == before:  # there are fewer
+        if len(taken) == before:  # no candidate is left
             break
     return [sorted(share) for share in given]
 
@@ -99,7 +99,7 @@ def shares(offers: Sequence[Sequence[Key]], count: int | None, seed: int) -> lis
 def balanced_shares(
     offers: Sequence[Sequence[Key]], labels: Sequence[Sequence[int]], count: int | None, seed: int
 ) -> list[list[int]]:
-    """The same with as equal numbers of each label as can be, over all ranks.
+    """Return which candidates each rank gives, with equal numbers of each label over all ranks if possible.
 
     Examples:
         >>> offers = [[(b"a", 0), (b"b", 0), (b"c", 0)], [(b"d", 0)]]
@@ -113,7 +113,7 @@ def balanced_shares(
     counts = equal_shares(sizes, sum(sizes) if count is None else count)
     given: list[list[int]] = [[] for _ in offers]
     for group, by_rank, most in zip(groups, places, counts, strict=True):
-        first = sum(map(len, given)) % len(offers)  # whose turn it is to give: else rank 0 would begin with each label
+        first = sum(map(len, given)) % len(offers)  # else rank 0 would give the first example of every label
         dealt = shares([*group[first:], *group[:first]], most, seed)
         for turn, chosen in enumerate(dealt):
             r = (first + turn) % len(offers)
@@ -122,7 +122,7 @@ def balanced_shares(
 
 
 def take_examples(chunks: Iterable[Chunk], rows: Sequence[int]) -> Iterator[Chunk]:
-    """Some examples of a list of chunks, by their ascending numbers over all of them."""
+    """Yield some examples of a list of chunks, by their ascending numbers over all chunks."""
     start = 0
     for chunk in chunks:
         stop = start + length(chunk)
@@ -137,9 +137,9 @@ def _order(seed: int, n: int, r: int, N: int) -> list[int]:
     return order[r::N] + [i for at, i in enumerate(order) if at % N != r]
 
 
-def _kept(examples: Iterable[Chunk], into: list[Chunk]) -> Iterator[Chunk]:
+def _append_to(chunks: list[Chunk], examples: Iterable[Chunk]) -> Iterator[Chunk]:
     for chunk in examples:
-        into.append(chunk)
+        chunks.append(chunk)
         yield chunk
 
 

@@ -1,4 +1,4 @@
-"""What a label is: classes, numbers, the next token; and whether a model's outputs can be compared with them."""
+"""Recognise labels (classes, numbers, next tokens), and check them against a model's outputs."""
 
 from collections.abc import Sequence
 from numbers import Number
@@ -13,7 +13,7 @@ IGNORED = -100  # a label that does not count, as in torch's cross_entropy
 
 
 def as_labels(y: Any) -> Any:
-    """Labels given as an array, or as numbers in lists, as a tensor; other labels as they are.
+    """Return an array, or lists of numbers, as a tensor; return other labels unchanged.
 
     Examples:
         >>> as_labels([2, 0]), as_labels(np.array([0.5])), as_labels(["cat"])
@@ -29,24 +29,24 @@ def as_labels(y: Any) -> Any:
 
 
 def are_labels(part: object) -> bool:
-    """Whether a part of a batch may be its labels: whole numbers, one per example."""
+    """Return whether a part of a batch may be its labels: whole numbers, one per example."""
     return isinstance(part, Tensor) and part.ndim == 1 and not (part.is_floating_point() or part.is_complex())
 
 
 def flat_labels(y: Any) -> Any:
-    """Whole-number labels of shape (B, 1), as tables have them, as (B,); others as they are."""
+    """Return whole-number labels of shape (B, 1), a column of a table, as (B,); return other labels unchanged."""
     column = isinstance(y, Tensor) and y.ndim == 2 and y.shape[1] == 1 and are_labels(y[:, 0])
     return y.squeeze(1) if column else y
 
 
 def classifies(z: Tensor, y: Tensor) -> bool:
-    """Whether y are the classes of outputs z: whole numbers, one per row of two or more outputs."""
+    """Return whether y are the classes of outputs z: whole numbers, one per row of two or more outputs."""
     whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
     return whole and z.ndim > 1 and z.shape[-1] > 1 and y.shape == z.shape[:-1]
 
 
 def look_like_classes(y: Tensor, z: Tensor) -> bool:
-    """Whether labels that are not the classes of outputs z seem to mean classes: as floats, one-hot or several."""
+    """Return whether y seem to be classes in a form that `classifies` refuses: floats, one-hot, or several per row."""
     if z.ndim < 2 or z.shape[-1] < 2 or classifies(z, y):
         return False
     if not y.is_floating_point():
@@ -61,7 +61,7 @@ def look_like_classes(y: Tensor, z: Tensor) -> bool:
 
 
 def next_tokens(y: Tensor | None, inputs: Sequence[Tensor]) -> Tensor | None:
-    """Labels that only repeat a sequence of inputs stand for the next token, as in Hugging Face's causal models.
+    """Return labels that repeat the tokens of the input, as in Hugging Face's causal models, as the next tokens.
 
     Examples:
         >>> tokens = torch.tensor([[5, 6, 7]])
@@ -77,7 +77,7 @@ def next_tokens(y: Tensor | None, inputs: Sequence[Tensor]) -> Tensor | None:
 
 
 def check_labels_fit(z: Tensor, y: Tensor | None, classes: Sequence[int] | None) -> None:
-    """Classes must be among the outputs, and labels among both."""
+    """Raise unless the classes are among the outputs, and the labels among the classes."""
     if classes is not None and (z.ndim != 2 or max(classes) >= z.shape[1]):
         raise ValueError(
             f"classes={list(classes)} are not among the model's outputs, of shape {('batch', *z.shape[1:])}"

@@ -1,4 +1,4 @@
-"""Which examples are drawn from a loader, a data set or tensors: uniformly, or equal numbers of each label."""
+"""Draw examples from a loader, a data set or tensors: uniformly, or equal numbers of each label."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,13 +35,13 @@ T = TypeVar("T")
 
 
 class Sample:
-    """`count` examples of `data`, drawn without replacement, in chunks; all of them if there are no more.
+    """`count` examples of `data`, drawn without replacement, in chunks; all examples if there are fewer.
 
     Args:
         data: a DataLoader, a Dataset, tensors, or a list of batches or examples.
-        count: how many examples; None for all.
-        generator: draws them.
-        chunk_size: the most examples in a chunk.
+        count: the number of examples; None for all.
+        generator: the source of the random numbers.
+        chunk_size: the largest number of examples in a chunk.
         balanced: draw equal numbers of each label, as far as possible.
         labelled: raise if a batch has no labels.
 
@@ -115,11 +115,11 @@ class Sample:
             yield from map(as_pair, loader)
 
     def _of_batches(self, batches: Iterable[Any]) -> Iterator[Chunk]:
-        """A draw from batches of unknown number: examples get random keys, the smallest keys stay."""
+        """Draw from batches of unknown number: give each example a random key, and keep the smallest keys."""
         if self.count is None:
             yield from map(as_pair, batches)
             return
-        kept: list[tuple[float, int, Chunk]] = []  # key, label where that matters, example
+        kept: list[tuple[float, int, Chunk]] = []  # key, label (0 unless balanced), example
         for batch in map(as_pair, batches):
             keys = torch.rand(length(batch), generator=self.generator, dtype=torch.float64).tolist()
             balanced = self.balanced and batch[1] is not None
@@ -151,7 +151,7 @@ def _choose(size: int, count: int | None, generator: Generator) -> Tensor:
 
 
 def _covers_dataset(loader: DataLoader[Any]) -> bool:
-    """Whether an epoch is the whole data set, once: then examples can be picked without reading all of it."""
+    """Return whether an epoch is the data set once, so that examples can be drawn without reading all of it."""
     sampler = loader.sampler
     whole = isinstance(sampler, SequentialSampler) or (
         isinstance(sampler, RandomSampler)
@@ -163,7 +163,7 @@ def _covers_dataset(loader: DataLoader[Any]) -> bool:
 
 
 def balanced_rows(y: Tensor, count: int, generator: Generator) -> Tensor:
-    """`count` rows of the labels y (n,), drawn uniformly within each label, in their order.
+    """Return `count` rows of the labels y (n,), ascending, drawn uniformly within each label.
 
     Examples:
         >>> y = torch.tensor([0] * 97 + [1] * 3)
@@ -176,10 +176,9 @@ def balanced_rows(y: Tensor, count: int, generator: Generator) -> Tensor:
 
 
 def trim(drawn: Sequence[tuple[float, int, T]], count: int) -> list[tuple[float, int, T]]:
-    """Of (key, label, example) those with the smallest keys, `count` in all, as equal in number for each label.
+    """Return the `count` triples (key, label, example) with the smallest keys, in equal shares for each label.
 
-    Taken batch by batch the result is that of all at once: with more examples a label's share only falls, unless an
-    example with a smaller key than all brings it forward to what is left over.
+    The result is the same if the triples come batch by batch, and each time the kept ones are trimmed with the new.
 
     Examples:
         >>> trim([(0.1, 7, "a"), (0.2, 7, "b"), (0.3, 8, "c")], 2)

@@ -1,10 +1,10 @@
-"""Examples drawn by how uncertain the model is of them: those near its boundaries say more of what it has learned.
+"""Draw examples of which the model is uncertain: near its boundaries they show more of what it has learned.
 
     w = H + FLOOR,    H = −Σ_c p_c log p_c,    p = softmax(z)
 
-Of `AMONG` times as many examples, drawn uniformly, some are drawn without replacement with chances in proportion to w:
-those with the largest log w + g, g of Gumbel's distribution (Efraimidis and Spirakis, 2006). The most uncertain ones
-alone would be outliers; docs/choosing.md has the comparison.
+First `AMONG · count` candidates are drawn uniformly, then `count` of these without replacement, with probabilities in
+proportion to w: the largest log w + g, where g has Gumbel's distribution (Efraimidis and Spirakis, 2006). The most
+uncertain examples alone would be outliers; docs/choosing.md compares both.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from ogd.memory.model.eval_mode import isolated_eval_mode
 from ogd.memory.model.parameters import first_parameter
 
 AMONG = 20
-FLOOR = 0.01  # nats: what an example counts of which the model is sure
+FLOOR = 0.01  # nats: the weight of an example of which the model is certain
 
 
 class UncertainSample(Sample):
@@ -55,7 +55,7 @@ class UncertainSample(Sample):
 
 
 def entropies(z: Tensor) -> Tensor:
-    """The entropy of each example's classes given its scores (B, …, C); of several positions, their mean.
+    """Return the entropy of each example's softmax, given its scores (B, …, C); the mean if it has several positions.
 
     Examples:
         >>> entropies(torch.tensor([[0.0, 0.0], [100.0, 0.0]])).round(decimals=4)
@@ -66,7 +66,7 @@ def entropies(z: Tensor) -> Tensor:
 
 
 def uncertain_order(H: Tensor, count: int, generator: Generator) -> Tensor:
-    """Which of the examples with entropies H (n,) are drawn; the first k of them are a draw of k.
+    """Return which examples with entropies H (n,) are drawn; the first k of the result are a draw of k.
 
     Examples:
         >>> H = torch.tensor([0.0, 0.7, 0.7, 0.0])

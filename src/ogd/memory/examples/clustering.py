@@ -1,11 +1,11 @@
-"""Means of examples that are alike: one kept example then stands for several.
+"""Replace similar examples by their mean, so that one kept example represents several.
 
-The candidates of each label fall into groups by k-means (Lloyd, 1982),
+k-means (Lloyd, 1982) divides the candidates of each label into groups,
 
     min Σ_g Σ_{i in g} |x_i − c_g|²,    c_g the mean of group g,
 
-and the means c_g are kept in place of single examples. Each label has groups in proportion to its candidates, one at
-least where there are as many groups as labels.
+and the means c_g are kept in place of single examples. The number of groups of a label is in proportion to its
+candidates, and at least one if there are as many groups as labels.
 """
 
 import heapq
@@ -21,12 +21,12 @@ from ogd.memory.data.labels import are_labels, flat_labels
 from ogd.memory.data.sampling import Sample
 from ogd.memory.examples.packing import round_to_values
 
-ROUNDS = 10  # of k-means: the groups hardly change after that
-LARGE = 1000  # |mean|² over the mean of |x − mean|²
+ROUNDS = 10  # of k-means; the groups hardly change after these
+LARGE = 1000  # ratio of |mean|² to the mean of |x − mean|²
 
 
 class ClusteredSample(Sample):
-    """The means of `count` groups of candidates that are alike."""
+    """The means of `count` groups of similar candidates."""
 
     def __init__(self, candidates: Sample, count: int):
         super().__init__(candidates.data, count, candidates.generator, candidates.chunk_size)
@@ -41,7 +41,7 @@ class ClusteredSample(Sample):
 
 
 def cluster_means(chunk: Chunk, n: int, generator: Generator) -> Chunk:
-    """The means of n groups of a batch's examples, each of one label; all examples where there are no more than n.
+    """Return the means of n groups of a batch's examples, each of one label; all examples if there are at most n.
 
     Examples:
         >>> x, y = torch.tensor([[0.0], [1.0], [8.0], [9.0]]), torch.tensor([0, 0, 1, 1])
@@ -52,7 +52,7 @@ def cluster_means(chunk: Chunk, n: int, generator: Generator) -> Chunk:
     tensors = [t for t in pytree.tree_leaves(x) if isinstance(t, Tensor)]
     if strange := [t for t in tensors if not t.is_floating_point()]:
         raise ValueError(
-            f"merge= keeps means of inputs, and some are {describe(strange[0])}: give numbers of floating point, or "
+            f"merge= keeps means of inputs, and some are {describe(strange[0])}: give floating-point numbers, or "
             "use merge=1 (tokens have no mean)"
         )
     y = flat_labels(y)
@@ -67,14 +67,14 @@ def cluster_means(chunk: Chunk, n: int, generator: Generator) -> Chunk:
 
 
 def _centre(t: Tensor) -> Tensor:
-    """Numbers that are large beside their spread, such as years, less their mean: distances in float32 need it."""
+    """Subtract the mean of numbers that are large compared with their spread (years), for distances in float32."""
     mean = t.mean(0)
     spread = (t - mean).square().sum(1).mean()
     return t - mean if bool(mean.square().sum() > LARGE * spread) else t
 
 
 def group_means(t: Tensor, group: Tensor) -> Tensor:
-    """The mean over each group of the rows of t; rows of group −1 belong to none.
+    """Return the mean of the rows of t in each group; rows of group −1 are left out.
 
     Examples:
         >>> group_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, -1]))
@@ -88,9 +88,9 @@ def group_means(t: Tensor, group: Tensor) -> Tensor:
 
 
 def assign_groups(points: Tensor, labels: Tensor | None, n: int, generator: Generator) -> Tensor:
-    """The group from 0 to n − 1 of each point (m, d), in which others are near and have its label; n ≤ m.
+    """Return a group from 0 to n − 1 for each point (m, d): near points of one label share a group; n ≤ m.
 
-    They are numbered by chance. With fewer groups than labels the rarest labels have none: −1.
+    The groups are in random order. With fewer groups than labels, points of the rarest labels get −1.
     """
     classes, of = (labels if labels is not None else torch.zeros(len(points))).unique(return_inverse=True)
     sizes: list[int] = of.bincount(minlength=len(classes)).tolist()
@@ -109,7 +109,7 @@ def assign_groups(points: Tensor, labels: Tensor | None, n: int, generator: Gene
 
 
 def k_means(points: Tensor, k: int, generator: Generator) -> Tensor:
-    """Which of k groups each point (m, d) is in, by the nearest mean; none is empty, k ≤ m.
+    """Return a group from 0 to k − 1 for each point (m, d), that of the nearest mean; none is empty, k ≤ m.
 
     Examples:
         >>> k_means(torch.tensor([[0.0], [9.0], [1.0]]), 2, Generator().manual_seed(1)).bincount().sort().values
@@ -124,7 +124,7 @@ def k_means(points: Tensor, k: int, generator: Generator) -> Tensor:
 
 
 def _none_empty(distance: Tensor, group: Tensor, k: int) -> Tensor:
-    """Give each empty group the point that is furthest from the mean of its own group, which must have another."""
+    """Give each empty group the point that is furthest from its mean, among groups of two or more points."""
     sizes, group = group.bincount(minlength=k), group.clone()
     for empty in (sizes == 0).nonzero().flatten().tolist():
         furthest = int(torch.where(sizes[group] > 1, distance, -1).argmax())
@@ -134,9 +134,9 @@ def _none_empty(distance: Tensor, group: Tensor, k: int) -> Tensor:
 
 
 def proportional_shares(sizes: list[int], n: int) -> list[int]:
-    """Divide n among groups in proportion to their sizes, none getting more than it has (Huntington and Hill).
+    """Divide n among groups in proportion to their sizes, at most `size` to each (Huntington and Hill).
 
-    The next one goes where size / √(s (s + 1)) is largest, s what a group has so far: first one to each.
+    Each unit goes to the group with the largest size / √(s (s + 1)), where s is its share so far.
 
     Examples:
         >>> proportional_shares([90, 30, 1], 13), proportional_shares([5, 9, 7], 2)

@@ -1,7 +1,7 @@
-"""Kept examples as JSON values and tensors, and back. Nothing read is trusted: all of it is checked.
+"""Convert kept examples to JSON values and tensors, and back. Everything that is read is checked.
 
-classes     the logits of each task, or None for all
-groups      the structure and the dtypes of the inputs; their tensors are `<group>.x0`, …, `.y`, `.z` and `.task`
+classes     the logits of each task; None for all
+groups      the structure and the dtypes of the inputs; its tensors are `<group>.x0`, …, `.y`, `.z` and `.task`
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def examples_state(examples: Examples) -> dict[str, Any]:
     if any(task.logits is not None for task in examples.tasks):
         raise ValueError(
             "a task was remembered with a logits function of its own, and a function cannot be saved: give the memory "
-            "one for all tasks, ExampleMemory(logits=…), and put what tells the tasks apart into x"
+            "one for all tasks, ExampleMemory(logits=…), and put the number of the task into x"
         )
     tensors: dict[str, Tensor] = {}
     groups = [_group_entry(f"{i}", group, tensors) for i, group in enumerate(examples.groups)]
@@ -42,17 +42,17 @@ def examples_state(examples: Examples) -> dict[str, Any]:
 
 
 def examples_from_state(stored: Mapping[str, Any]) -> Examples:
-    """Return the examples of a state, or raise a ValueError that says what is wrong with it."""
+    """Return the examples of a state, or raise a ValueError that names the damage."""
     try:
         tasks = tuple(Task(_classes(classes)) for classes in stored["classes"])
         tensors = dict(stored["tensors"])
         if not all(isinstance(t, Tensor) and t.layout == torch.strided and not t.is_meta for t in tensors.values()):
-            raise ValueError("the state holds something else where tensors belong")
+            raise ValueError("the state is malformed: tensors must be dense tensors with values")
         groups = tuple(_group(f"{i}", entry, tensors, tasks) for i, entry in enumerate(stored["groups"]))
     except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if tensors:
-        raise ValueError(f"the state has tensors that belong to nothing: {sorted(tensors)}")
+        raise ValueError(f"the state has tensors of no group: {sorted(tensors)}")
     examples = Examples(groups, tasks)
     if not all(examples.examples_of_tasks):
         raise ValueError("the state has a task without examples")
@@ -63,7 +63,7 @@ def _group_entry(i: str, group: Group, tensors: dict[str, Tensor]) -> dict[str, 
     leaves = [_packed_entry(f"{i}.x{j}", leaf, tensors) for j, leaf in enumerate(group.leaves)]
     tensors |= {f"{i}.z": group.z, f"{i}.task": group.task}
     return {
-        "x": _described(group.structure),
+        "x": _structure_entry(group.structure),
         "leaves": leaves,
         "y": None if group.y is None else _packed_entry(f"{i}.y", group.y, tensors),
     }
@@ -81,7 +81,7 @@ def _group(i: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], tasks: 
     for t in task.unique().tolist():
         mine = task == t
         check_labels_fit(z[mine], None if y is None else y[mine.nonzero().flatten()], tasks[t].classes)
-    structure = _built(entry["x"])
+    structure = _structure(entry["x"])
     places = [leaf.number for leaf in pytree.tree_leaves(structure) if isinstance(leaf, TensorSlot)]
     if places != list(range(len(leaves))):
         raise ValueError(f"group {i}: its inputs do not have {len(leaves)} tensors, each in its place")
@@ -108,14 +108,14 @@ def _packed(key: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], n: i
         return Packed(data, dtype)
     fits = palette.ndim == 1 or (palette.ndim == 2 and data.ndim >= 3 and len(palette) == data.shape[1])
     if not fits or palette.dtype != dtype or not palette.isfinite().all() or palette.shape[-1] > COLOURS:
-        raise ValueError(f"{key}: its palette does not fit")
+        raise ValueError(f"{key}: its palette does not fit its numbers")
     if data.dtype != torch.uint8 or (data.numel() and int(data.max()) >= palette.shape[-1]):
-        raise ValueError(f"{key}: has codes that its palette does not have")
+        raise ValueError(f"{key}: has codes beyond its palette")
     return Packed(data, dtype, palette)
 
 
 def _hooks(smaller: torch.dtype, dtype: torch.dtype) -> bool:
-    """Whether numbers of a dtype may be kept in another, of the same kind and no larger."""
+    """Return whether numbers of a dtype may be packed into another: the same kind, and no larger."""
     if smaller not in _DTYPES.values() or torch.bool in (smaller, dtype):
         return smaller == dtype
     return smaller.is_floating_point == dtype.is_floating_point and smaller.itemsize <= dtype.itemsize
@@ -128,29 +128,29 @@ def _classes(stored: Any) -> tuple[int, ...] | None:
     return classes
 
 
-def _described(x: Any) -> Any:
-    """An input's structure as JSON: tensors by their numbers."""
+def _structure_entry(x: Any) -> Any:
+    """Return an input's structure as JSON, with tensors by their numbers."""
     if isinstance(x, TensorSlot):
         return {"tensor": x.number}
     if isinstance(x, dict) and all(isinstance(key, str) for key in x):
-        return {"dict": {key: _described(value) for key, value in x.items()}}
+        return {"dict": {key: _structure_entry(value) for key, value in x.items()}}
     if type(x) in (tuple, list):
-        return {type(x).__name__: [_described(value) for value in x]}
+        return {type(x).__name__: [_structure_entry(value) for value in x]}
     if x is None or isinstance(x, bool | int | float | str):
         return {"value": x}
     raise ValueError(f"an input holds {type(x).__name__}: only tuples, lists and dicts of tensors can be saved")
 
 
-def _built(entry: Mapping[str, Any], depth: int = 0) -> Any:
+def _structure(entry: Mapping[str, Any], depth: int = 0) -> Any:
     if depth > MAX_DEPTH or len(entry) != 1:
         raise ValueError("the structure of the inputs is malformed")
     ((kind, inside),) = entry.items()
     if kind == "tensor":
         return TensorSlot(whole_number(inside))
     if kind == "dict":
-        return {str(key): _built(value, depth + 1) for key, value in inside.items()}
+        return {str(key): _structure(value, depth + 1) for key, value in inside.items()}
     if kind in ("tuple", "list"):
-        parts = [_built(value, depth + 1) for value in inside]
+        parts = [_structure(value, depth + 1) for value in inside]
         return tuple(parts) if kind == "tuple" else parts
     if kind == "value" and (inside is None or isinstance(inside, bool | int | float | str)):
         return inside

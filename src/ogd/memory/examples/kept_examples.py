@@ -1,8 +1,8 @@
-"""The examples that are kept, task by task: inputs, labels if they were given, and the model's outputs at the time.
+"""Keep examples of tasks: inputs, labels if they were given, and the model's outputs at the time.
 
-Examples of one form (shapes, and the function that computes their logits) that fit one packing are in one group,
-whatever their task. A batch drawn from all groups of one form goes through the model at once. What is stored stays as
-it is, bit for bit, whatever is added or removed later.
+Examples of one form (shapes, and the function that computes their logits) and one packing are in one group, whatever
+their task. A batch drawn from all groups of one form goes through the model at once. Stored numbers never change, not
+by one bit, when examples are added or removed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,15 +22,15 @@ from ogd.memory.ranks.agreement import bytes_of, digest
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What was remembered of a task, beside its examples."""
+    """The options of a remembered task."""
 
-    classes: tuple[int, ...] | None = None  # its logits; None for all
-    logits: Logits | None = None  # how they are computed, where that is the task's own way
+    classes: tuple[int, ...] | None = None  # the task's logits; None for all
+    logits: Logits | None = None  # the task's own function; None for the memory's
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Examples of one form: inputs x, labels y (None without any), outputs z, and the classes of tasks."""
+    """Examples of one form: inputs x, labels y (or None), remembered outputs z, and the classes of their tasks."""
 
     x: Any
     y: Tensor | None
@@ -43,7 +43,7 @@ class Batch:
         return len(self.z)
 
     def split(self, size: int) -> "list[Batch]":
-        """So many examples at a time. A model may change its inputs in place: each part has its own version counter."""
+        """Return batches of `size` examples, each with its own version counter: a model may change inputs in place."""
         tensors, structure = without_tensors(self.x)
         leaves = zip(*([part.data for part in t.split(size)] for t in tensors), strict=True)
         zs = self.z.split(size)
@@ -52,7 +52,7 @@ class Batch:
         return [Batch(with_tensors(structure, x), y, z, self.logits, task, self.classes) for x, y, z, task in parts]
 
     def mask(self, C: int) -> Tensor | None:
-        """Which of C outputs are those of an example's task, (B, C); None for all."""
+        """Return which of C outputs belong to each example's task, (B, C); None for all."""
         if self.task is None or not self.classes:
             return None
         mask = torch.ones(len(self), C, dtype=torch.bool, device=self.z.device)
@@ -68,10 +68,10 @@ class Group:
     """Examples of one form and one packing."""
 
     leaves: tuple[Packed, ...]  # the tensors of x
-    structure: Any  # x with a slot for each
+    structure: Any  # x with a slot for each tensor
     y: Packed | None
     z: Tensor
-    task: Tensor  # of each example, (n,)
+    task: Tensor  # the number of each example's task, (n,)
     logits: Logits | None
 
     @property
@@ -80,7 +80,7 @@ class Group:
 
     @property
     def labelled(self) -> bool:
-        """Whether it has labels that are classes."""
+        """Whether the group has labels that are classes."""
         return self.y is not None and classifies(self.z, self.y.data)
 
     @property
@@ -89,7 +89,7 @@ class Group:
 
     @property
     def packed(self) -> tuple[Packed, ...]:
-        """All that is packed: the tensors of x, and y."""
+        """All packed tensors: those of x, and y."""
         return self.leaves if self.y is None else (*self.leaves, self.y)
 
     @property
@@ -99,7 +99,7 @@ class Group:
         return repr(self.structure), shapes, y, self.z.shape[1:], self.z.dtype, id(self.logits)  # hashable
 
     def join(self, other: "Group") -> "Group | None":
-        """The examples of both; None if they differ in form, or if some tensors have to stay apart."""
+        """Return the examples of both groups; None if their form or the packing of their tensors differs."""
         if self.form != other.form:
             return None
         parts = [join(a, b) for a, b in zip(self.packed, other.packed, strict=True)]
@@ -115,15 +115,20 @@ class Group:
         y = None if self.y is None else self.y.select(rows)
         return replace(self, leaves=leaves, y=y, z=self.z[rows], task=self.task[rows])
 
+    def to(self, device: torch.device) -> "Group":
+        leaves = tuple(leaf.to(device) for leaf in self.leaves)
+        y = None if self.y is None else self.y.to(device)
+        return replace(self, leaves=leaves, y=y, z=self.z.to(device), task=self.task.to(device))
+
     def unpack(self, rows: Tensor) -> list[Tensor]:
-        """Some examples: the tensors of x, y where it is kept, z and task."""
+        """Return the tensors of some examples: those of x, y if there are labels, z and task."""
         return [*(leaf[rows] for leaf in self.packed), self.z.index_select(0, rows), self.task.index_select(0, rows)]
 
     def batch(self, rows: Tensor, tasks: Sequence[Task]) -> Batch:
         return self.batch_of(self.unpack(rows), tasks)
 
     def batch_of(self, unpacked: Sequence[Tensor], tasks: Sequence[Task]) -> Batch:
-        """What `unpacked` has given, perhaps that of several groups of this form."""
+        """Return a batch of the tensors that `unpack` returned, of one or several groups of this form."""
         *tensors, z, task = unpacked
         x, y = with_tensors(self.structure, tensors), None if self.y is None else tensors[-1]
         classes = {t: task.classes for t, task in enumerate(tasks) if task.classes is not None}
@@ -135,7 +140,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """All groups, and the tasks."""
+    """The examples of all tasks, in groups."""
 
     groups: tuple[Group, ...] = ()
     tasks: tuple[Task, ...] = ()
@@ -174,7 +179,7 @@ class Examples:
 
     @property
     def fingerprint(self) -> bytes:
-        """The same for the same examples. Outputs do not count: ranks may have rounded them differently."""
+        """A hash of all inputs and labels. Outputs are left out because ranks may round them differently."""
         parts = [repr([(group.form[:-1], group.n) for group in self.groups]).encode()]
         for group in self.groups:
             parts += [bytes_of(t) for leaf in group.packed for t in (leaf.data, leaf.palette) if t is not None]
@@ -183,15 +188,15 @@ class Examples:
 
     @cached_property
     def same_form(self) -> bool:
-        """Whether all examples have one form: a batch of them goes through the model at once."""
+        """Whether all examples have one form, so that a batch goes through the model at once."""
         return len({group.form for group in self.groups}) == 1
 
     def with_task(self, new: Iterable[Group], task: Task) -> "Examples":
-        """These examples and those of another task."""
+        """Return these examples and the examples of a new task."""
         return Examples(self.groups, (*self.tasks, task)).with_more(new)
 
     def with_more(self, new: Iterable[Group]) -> "Examples":
-        """These examples and more of the last task."""
+        """Return these examples and more of the last task."""
         groups, number, logits = list(self.groups), len(self.tasks) - 1, self.tasks[-1].logits
         for some in new:
             group = replace(some, task=torch.full_like(some.task, number), logits=logits)
@@ -213,7 +218,7 @@ class Examples:
         return Examples(tuple(moved), tuple(self.tasks[t] for t in left))
 
     def rows_of(self, task: int) -> Tensor:
-        """The numbers of a task's examples."""
+        """Return the numbers of a task's examples."""
         found, start = [], 0
         for group in self.groups:
             found.append(start + (group.task == task).nonzero().flatten().cpu())
@@ -221,7 +226,7 @@ class Examples:
         return torch.cat(found) if found else torch.zeros(0, dtype=torch.long)
 
     def batches(self, rows: Tensor) -> Iterator[Batch]:
-        """Some examples, those of one form together, in the order of `rows`."""
+        """Yield some examples, one batch per form, each in the order of `rows`."""
         forms: dict[Any, list[tuple[Group, Tensor, Tensor]]] = {}
         for part in self._by_group(rows):
             forms.setdefault(part[0].form if len(self.groups) > 1 else None, []).append(part)
@@ -233,11 +238,11 @@ class Examples:
             yield parts[0][0].batch_of(unpacked[0], self.tasks)
 
     def to(self, device: torch.device) -> "Examples":
-        """The same on another device."""
-        return replace(self, groups=tuple(_moved(group, device) for group in self.groups))
+        """Return the examples on another device."""
+        return replace(self, groups=tuple(group.to(device) for group in self.groups))
 
     def _by_group(self, rows: Tensor) -> Iterator[tuple[Group, Tensor, Tensor]]:
-        """Each group of which there are some, their places in it, and those in `rows`."""
+        """Yield each group that holds some of the rows, the rows' places in it, and their places in `rows`."""
         if len(self.groups) == 1 and len(rows):
             yield self.groups[0], rows.to(self.groups[0].z.device), rows
             return
@@ -247,9 +252,3 @@ class Examples:
             if len(places):
                 yield group, (rows[places] - start).to(group.z.device), places.to(group.z.device)
             start += group.n
-
-
-def _moved(group: Group, device: torch.device) -> Group:
-    leaves = tuple(leaf.to(device) for leaf in group.leaves)
-    y = None if group.y is None else group.y.to(device)
-    return replace(group, leaves=leaves, y=y, z=group.z.to(device), task=group.task.to(device))

@@ -1,10 +1,10 @@
-"""The remembered loss of some examples: how far their outputs have moved, and their labels.
+"""Compute the remembered loss of examples: how far their outputs have moved, and how well they fit their labels.
 
-    ℓ = α mean_c (z_c − z*_c)² + cross-entropy(z, y)        z* as remembered, c over the task's outputs
+    ℓ = α mean_c (z_c − z*_c)² + cross-entropy(z, y)        z*: the remembered outputs, c: an output of the task
 
-The second term is there for whole-number labels of two or more outputs: dark experience replay (DER++) of Buzzega et
-al. (2020), with the mean over the outputs. Without labels only the first is left. Where a head has grown since, the
-first is over the outputs that there were, the second over all that there are now.
+This is dark experience replay (DER++) of Buzzega et al. (2020), with the mean over the outputs. The second term needs
+whole-number labels and two or more outputs; without them only the first is used. If a head has grown since, the first
+term is over the outputs of that time, the second over all present outputs.
 """
 
 import torch
@@ -16,7 +16,7 @@ from ogd.memory.examples.kept_examples import Batch
 
 
 def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) -> Tensor:
-    """The sum of ℓ over a batch, given its present outputs z.
+    """Return the sum of ℓ over a batch, given its present outputs z.
 
     Examples:
         >>> z = torch.tensor([[1.0, 2.0]])
@@ -40,7 +40,7 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
 
 
 def original_outputs(z: Tensor, remembered: Tensor) -> Tensor:
-    """Of the outputs z those that there were when an example was remembered: a head may have grown."""
+    """Return the outputs z that existed when the examples were remembered: a head may have grown."""
     if z.shape == remembered.shape:
         return z
     if z.ndim < 2 or z.shape[:-1] != remembered.shape[:-1] or z.shape[-1] < remembered.shape[-1]:
@@ -52,7 +52,7 @@ def original_outputs(z: Tensor, remembered: Tensor) -> Tensor:
 
 
 def _entropies(z: Tensor, y: Tensor) -> Tensor:
-    """The sum over examples of their cross-entropy; of an example with many labels, their mean."""
+    """Return the sum of the examples' cross-entropies; an example with several labels counts with their mean."""
     if y.ndim == 1:
         return functional.cross_entropy(z, y, reduction="sum")
     each = functional.cross_entropy(z.movedim(-1, 1), y, reduction="none").flatten(1).sum(1)

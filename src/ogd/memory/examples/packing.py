@@ -1,11 +1,11 @@
-"""Tensors kept in fewer bytes, and given back in their own dtype.
+"""Pack tensors into fewer bytes, and unpack them in their own dtype.
 
 whole numbers           the smallest of uint8, int16, int32 that holds them
-at most 256 values      a palette and a code of one byte per number (images, normalised or not): nothing is lost
-other numbers           float16, where its rounding is less than a thousandth of the spread of each feature
+at most 256 values      a palette and a code of one byte per number (images, normalised or not), without loss
+other numbers           float16, if its rounding is less than a thousandth of the spread of each feature
 
-Numbers are rounded once, by `pack`. `join` never changes any of them, down to the sign of zero: parts that have no
-common form of few bytes stay apart.
+Numbers are rounded once, by `pack`. `join` changes none of them, not even the sign of zero: tensors without a common
+packing are not joined.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,20 @@ import torch
 from torch import Tensor
 
 COLOURS = 256
-MAX_ROUNDING = 1e-3  # of a feature's standard deviation
-MAX_GAP = 1 / 50  # of the range of all values: the distance between two neighbours
-SAMPLE = 4096  # numbers that mostly tell whether there are too many values for a palette
+MAX_ROUNDING = 1e-3  # as a share of a feature's standard deviation
+MAX_GAP = 1 / 50  # between neighbouring values, as a share of the range of all values
+SAMPLE = 4096  # numbers that mostly show whether there are too many values for a palette
 _INTEGERS = (torch.uint8, torch.int16, torch.int32)
-_SHRINKABLE = (torch.int64, torch.int32, torch.int16)  # may be kept in one of these
-_FLOATS = {torch.float32: torch.int32, torch.float64: torch.int64}  # may be rounded; and whole numbers of that size
+_SHRINKABLE = (torch.int64, torch.int32, torch.int16)  # dtypes that may be packed into _INTEGERS
+_FLOATS = {
+    torch.float32: torch.int32,
+    torch.float64: torch.int64,
+}  # dtypes that may be rounded, with the integers of their size
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Examples of one tensor, first axis first. `palette[code]` are the values, or `palette[channel, code]`."""
+    """A packed tensor, one row per example. Its values are `data`, `palette[data]` or `palette[channel, data]`."""
 
     data: Tensor
     dtype: torch.dtype
@@ -38,7 +41,7 @@ class Packed:
         return self.data.nbytes + (0 if self.palette is None else self.palette.nbytes)
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """Some examples as they were."""
+        """Return some examples in their own dtype."""
         data = self.data[rows] if isinstance(rows, slice) else self.data.index_select(0, rows)
         if self.palette is None:
             return data.to(self.dtype)
@@ -52,7 +55,7 @@ class Packed:
 
 
 def pack(t: Tensor) -> Packed:
-    """A tensor in the smallest form that loses nothing, or next to nothing.
+    """Return a tensor in the smallest packing that loses nothing, or next to nothing.
 
     Examples:
         >>> image = torch.randint(256, (10, 1, 8, 8)) / 255
@@ -76,7 +79,7 @@ def pack(t: Tensor) -> Packed:
 
 
 def join(a: Packed, b: Packed) -> Packed | None:
-    """The examples of a and then b, each number as it was; None where they had better stay apart.
+    """Return the examples of a and then b, each number unchanged; None if they have no common packing.
 
     Examples:
         >>> few, more, half = pack(torch.tensor([1, 2])), pack(torch.tensor([3])), pack(torch.randn(9, 2))
@@ -93,10 +96,10 @@ def join(a: Packed, b: Packed) -> Packed | None:
 
 
 def round_to_values(t: Tensor, like: Tensor) -> Tensor:
-    """t with each number replaced by the nearest in `like`, if those are at most 256, close together; else t itself.
+    """Replace each number of t by the nearest value of `like`, if `like` has at most 256 values, close together.
 
-    So the mean of some images takes no more bytes than one of them, and no number moves by more than a hundredth of
-    their range.
+    So the mean of several images takes no more bytes than one image, and no number changes by more than a hundredth
+    of the range. Otherwise return t itself.
 
     Examples:
         >>> image = torch.randint(256, (10, 64)) / 255
@@ -121,7 +124,7 @@ def _pack_integers(t: Tensor) -> Tensor:
 
 
 def _pack_with_palette(t: Tensor) -> Packed | None:
-    """t with a palette; None if it has too many values, or so few numbers that this would take more bytes."""
+    """Return t packed with a palette; None if t has too many values, or if that would take more bytes."""
     palette = _palette(t)
     if palette is None or palette.nbytes + t.numel() >= t.nbytes:
         return None
@@ -129,7 +132,7 @@ def _pack_with_palette(t: Tensor) -> Packed | None:
 
 
 def _join_palettes(a: Packed, b: Packed) -> Packed | None:
-    """Both parts with one palette, of the values of both; None if these are too many."""
+    """Return both parts packed with one palette; None if they have too many values."""
     by_channel = any(part.palette is not None and part.palette.ndim == 2 for part in (a, b))
     known = [palette for part in (a, b) if (palette := _values_of(part, by_channel)) is not None]
     whole = _unique_values(torch.cat(known, -1)) if len(known) == 2 else None
@@ -143,14 +146,14 @@ def _join_palettes(a: Packed, b: Packed) -> Packed | None:
 
 
 def _values_of(part: Packed, by_channel: bool) -> Tensor | None:
-    """The palette of a part, or one for it; each channel's if that is asked for. None if it has too many values."""
+    """Return the palette of a part, or make one, per channel if asked; None if it has too many values."""
     if part.palette is None:
         return _unique_values(_channels(part[:]) if by_channel else part[:].flatten())
     return part.palette.expand(part.data.shape[1], -1) if by_channel else part.palette
 
 
 def _palette(t: Tensor) -> Tensor | None:
-    """The values of all numbers, or of each channel's (the second axis of images); None if there are too many."""
+    """Return the values of t, or of each channel (the second axis of images); None if there are too many."""
     if t.numel() <= COLOURS:
         return None
     palette = _unique_values(t.flatten())
@@ -160,7 +163,7 @@ def _palette(t: Tensor) -> Tensor | None:
 
 
 def _unique_values(values: Tensor) -> Tensor | None:
-    """The different values in each row, ascending; shorter rows repeat their last. None if they are too many."""
+    """Return the different values of each row, ascending, short rows padded with their last; None if too many."""
     if values.ndim == 1:
         keys = _keys(values)
         if len(keys) > SAMPLE and len(keys[:: len(keys) // SAMPLE].unique()) > COLOURS:
@@ -178,7 +181,7 @@ def _unique_values(values: Tensor) -> Tensor | None:
 
 
 def _codes(palette: Tensor, t: Tensor) -> Tensor:
-    """The place of each number of t in a palette."""
+    """Return the position of each number of t in a palette."""
     if palette.ndim == 1:
         return _positions(palette, t)
     by_channel = t.movedim(1, 0)
@@ -197,12 +200,12 @@ def _values(palette: Tensor, codes: Tensor) -> Tensor:
 
 
 def _channels(t: Tensor) -> Tensor:
-    """The numbers of each channel, (C, n)."""
+    """Return the numbers of each channel, (C, n)."""
     return t.movedim(1, 0).flatten(1)
 
 
 def _keys(t: Tensor) -> Tensor:
-    """Whole numbers in the order of t, another for other bits: −0.0 comes before 0.0, which equals it."""
+    """Return integers in the order of t, different for different bits: −0.0 comes before 0.0."""
     return _flip_negatives(t.view(_FLOATS[t.dtype]))
 
 
@@ -211,12 +214,12 @@ def _from_keys(keys: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _flip_negatives(bits: Tensor) -> Tensor:
-    """Negative numbers in reverse order: as bits, those of floating point ascend with their magnitude."""
+    """Reverse the order of negative numbers: the bits of a negative float ascend with its magnitude."""
     return bits ^ ((bits >> (8 * bits.itemsize - 1)) & torch.iinfo(bits.dtype).max)
 
 
 def _half_is_precise(t: Tensor, half: Tensor) -> bool:
-    """Whether rounding is small beside the spread of each feature; without one, beside the mean of the others."""
+    """Return whether rounding is small against each feature's spread; if that is 0, against the mean spread."""
     error = (half.to(t.dtype) - t).abs().amax(0)
     spread = t.std(0) if len(t) > 1 else torch.zeros_like(error)
     spread = torch.where(spread > 0, spread, spread[spread > 0].mean().nan_to_num(0))

@@ -1,4 +1,4 @@
-"""Record examples with the outputs that the model gives for them, as they are kept."""
+"""Record examples with the outputs that the model gives for them."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,23 +33,22 @@ def record_examples(
     device: torch.device,
     *,
     expected: int | None = None,
-    only: Tensor | None = None,
+    rows: Tensor | None = None,
 ) -> Iterator[Group]:
-    """Yield a group for each form of example, with outputs.
+    """Yield a group for each form of example, with the model's outputs for the packed inputs.
 
-    All examples of a form are packed together, however many come at a time, and the outputs are those for the inputs
-    as packed.
+    All examples of a form are packed together, whatever the sizes of the chunks.
 
     Args:
         model: the model.
-        params: the protected parameters that are trainable. The outputs have to depend on one, if there is any.
-        chunks: the examples. No more of them go through the model at a time than come at a time.
-        device: where they are kept.
-        expected: about how many examples come.
-        only: keep these rows of each form; all take part in the choice of a packing.
+        params: the protected parameters that are trainable. If there are any, the outputs must depend on one of them.
+        chunks: the examples. No more examples go through the model at a time than are in the largest chunk.
+        device: the device that keeps the examples.
+        expected: about how many examples there are.
+        rows: the rows of each form to keep; None for all. The packing is chosen for all rows.
     """
     forms: dict[Any, list[Chunk]] = {}
-    most, dropped = 0, False  # examples at a time; whether labels were left out
+    most, dropped = 0, False  # largest number of examples at a time; whether labels were dropped
     for x, y in chunks:
         n = length((x, y))
         if not n:
@@ -65,18 +64,18 @@ def record_examples(
         forms.setdefault(form, []).append(chunk)
     for form in list(forms):
         some = forms.pop(form)
-        group = _group(model, concatenate(some), min(most, max(map(length, some))), device, only)
+        group = _group(model, concatenate(some), min(most, max(map(length, some))), device, rows)
         if group.y is not None and look_like_classes(group.y[:], group.z):
             _warn(f"labels are {describe(group.y[:])} for outputs {tuple(group.z.shape)}")
         yield group
 
 
-def _group(model: ScoredModel, chunk: Chunk, size: int, device: torch.device, only: Tensor | None) -> Group:
+def _group(model: ScoredModel, chunk: Chunk, size: int, device: torch.device, rows: Tensor | None) -> Group:
     tensors, structure = without_tensors(chunk[0])
     y = next_tokens(flat_labels(chunk[1]), tensors)
     leaves = [pack(t) for t in tensors]
-    if only is not None:
-        leaves, y = [leaf.select(only) for leaf in leaves], None if y is None else y[only]
+    if rows is not None:
+        leaves, y = [leaf.select(rows) for leaf in leaves], None if y is None else y[rows]
     leaves = [leaf.to(device) for leaf in leaves]
     n = len(leaves[0])
     parts = (
@@ -98,10 +97,10 @@ def _scores(model: ScoredModel, x: Any, n: int) -> Tensor:
 
 
 def _chunk_size(model: ScoredModel, params: Mapping[str, Tensor], x: Any, device: torch.device, expected: int) -> int:
-    """Return how many examples have outputs of CHUNK_BYTES; warn if all of them would take a gigabyte.
+    """Return how many examples fit CHUNK_BYTES; warn if all of them would take a gigabyte.
 
-    Raise if rehearsal would have no gradient: the outputs of one example tell, or else those of all in x, of which
-    some may go another way through the model.
+    Raise if rehearsal would have no gradient. One example shows that, unless it takes another way through the model
+    than others; then all examples in x are tried.
     """
     one = take(x, slice(0, 1))
     z = _scores_with_graph(model, one, device)

@@ -1,7 +1,7 @@
-"""Which examples of a stream are kept: a uniform draw of all that have been seen, though their number is not known.
+"""Keep a uniform draw of all examples of a stream, whose length is unknown.
 
-Example k (from 0 on) enters with probability min(1, size / (k + 1)), in the place of one of those kept, each as likely
-(Vitter's algorithm R).
+Example k (from 0 on) enters with probability min(1, size / (k + 1)), and replaces a kept example, each with the same
+probability (Vitter's algorithm R).
 """
 
 import torch
@@ -9,7 +9,7 @@ from torch import Generator
 
 
 def reservoir(kept: int, seen: int, new: int, size: int, generator: Generator) -> tuple[list[int], list[int]]:
-    """Which of those kept stay and which of `new` examples enter, by their ascending numbers.
+    """Return which kept examples stay and which of `new` examples enter, by their ascending numbers.
 
     Examples:
         >>> reservoir(kept=0, seen=0, new=3, size=2, generator=Generator().manual_seed(0))[0]
@@ -18,7 +18,7 @@ def reservoir(kept: int, seen: int, new: int, size: int, generator: Generator) -
         >>> len(stay) + len(enter)
         2
     """
-    places = list(range(kept))  # of those kept, and kept + i for the i-th new one
+    places = list(range(kept))  # numbers of kept examples, and kept + i for new example i
     drawn = torch.rand(new, generator=generator, dtype=torch.float64).tolist()
     for i, share in enumerate(drawn):
         if len(places) < size:

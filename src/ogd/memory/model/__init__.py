@@ -1,1 +1,1 @@
-"""The model that is protected: its parameters by name, what became of them since, and the buffers that must stay."""
+"""The protected model: its parameters by name, its evaluation mode, and the buffers that must not change."""

@@ -1,9 +1,10 @@
-"""Freeze the buffers of one module that its forward pass would change. One rule, by what it does, not by its type.
+"""Freeze the buffers of one module that its forward pass would change.
 
-If the evaluation mode of the module itself prevents the change (BatchNorm, InstanceNorm, spectral norm), it runs in
-evaluation mode, whatever its parents do: training computes with the kept statistics, as evaluation will. Its children
-keep their own modes. Before its first pass in training mode, the module is called once or twice to find this out, and
-all that these trials do to it is undone. Otherwise each pass works on a copy of the buffers, which is dropped after it.
+The rule depends on what the module does, not on its type. If its own evaluation mode prevents the change (BatchNorm,
+InstanceNorm, spectral norm), the module runs in evaluation mode, whatever its parents do, and uses the frozen
+statistics in training too. Its children keep their own modes. To find this out, the module is called once or twice
+before its first pass in training mode, and afterwards restored. Otherwise each pass works on copies of the buffers,
+which are dropped after it.
 """
 
 import weakref
@@ -24,11 +25,11 @@ COPYABLE = (Tensor, int, float, str, torch.dtype, torch.device)
 
 
 class BufferHooks:
-    """A module under the rule, by a hook before and one after its forward pass."""
+    """The hooks before and after a module's forward pass that freeze its buffers, or warn that they change."""
 
     def __init__(self, name: str, module: nn.Module, owner: "RunningStatistics"):
         self.name, self.module, self.owner = name, weakref.ref(module), weakref.ref(owner)
-        self.evaluates = False  # run in evaluation mode
+        self.evaluates = False  # whether the module runs in evaluation mode
         self.stable_modes: set[bool] = set()  # modes in which a pass left its buffers alone
         self.tried = False  # whether training mode was tried, and evaluation mode if that changed the buffers
         self.trying = False
@@ -39,7 +40,7 @@ class BufferHooks:
         self._handles: list[Any] = []
         self._handles = [
             module.register_forward_pre_hook(Hook(self, "before"), prepend=True, with_kwargs=True),
-            # behind those of another memory that came before: who copied last puts back first
+            # after the hooks of an earlier memory: the memory that copied last restores first
             module.register_forward_hook(Hook(self, "after"), with_kwargs=True, always_call=True),
         ]
 
@@ -66,7 +67,7 @@ class BufferHooks:
         self._passes.append((training, own, copies))
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        if not self._passes:  # held only since the pass began
+        if not self._passes:  # hooked while the pass was under way
             return
         training, own, copies = self._passes.pop()
         mode, module.training = module.training, training
@@ -75,36 +76,36 @@ class BufferHooks:
         elif copies is None:
             self._restore(module, own, mode)
         else:
-            moved = buffers_changed(module, copies, own)
+            changed = buffers_changed(module, copies, own)
             module._buffers.clear()
             module._buffers.update(own)
-            if out is None:  # it raised
+            if out is None:  # the pass raised
                 self.tried = False
-            elif not moved:
+            elif not changed:
                 self.stable_modes.add(mode)
             elif self.tried or not mode:
                 self._warn(DROPPED)
-            self.changes_buffers |= moved
+            self.changes_buffers |= changed
 
     def _try(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Find out whether training mode changes the buffers, and if so whether evaluation mode prevents it.
 
-        Evaluation mode must also return something of the same form: some modules return losses in training.
+        Evaluation mode must also return an output of the same form: some modules return losses in training.
         """
         self.trying = True
         try:
             with suppress(Exception):  # the pass itself, which follows, raises it
-                moved, form = try_mode(module, True, args, kwargs)
-                if not moved:
+                changed, signature = try_mode(module, True, args, kwargs)
+                if not changed:
                     self.stable_modes.add(True)
-                elif try_mode(module, False, args, kwargs) == (False, form):
+                elif try_mode(module, False, args, kwargs) == (False, signature):
                     self.evaluates, self.stable_modes = True, {False}
             self.tried = True
         finally:
             self.trying = False
 
     def _restore(self, module: nn.Module, own: Buffers, mode: bool) -> None:
-        """A module that seemed to leave its buffers alone has changed them: from the next pass on it gets copies."""
+        """Restore the buffers if a stable mode has changed them; from the next pass on the module gets copies."""
         if versions(module._buffers) == self._versions:
             return
         self.stable_modes.discard(mode)
@@ -118,7 +119,7 @@ class BufferHooks:
                     b.resize_(value.shape).copy_(value)
 
     def _warn_if_changed(self, module: nn.Module, copies: Buffers | None, mode: bool) -> None:
-        """Where buffers may move, say that they do."""
+        """Warn if a pass has changed buffers that are not frozen."""
         if copies is not None and values_changed(copies, module._buffers):
             self._warn(MOVED)
             self.remove()
@@ -136,18 +137,18 @@ class BufferHooks:
 
 
 class Hook:
-    """A hook that is one in its own module only: copies and pickles of the module get one that does nothing."""
+    """A hook that works only in its own module: in copies and pickles of the module it does nothing."""
 
     def __init__(self, hooks: BufferHooks | None = None, moment: str = ""):
         self.hooks, self.moment = hooks, moment
 
-    @_disable_dynamo  # torch.compiler.disable would import the compiler with this module, for seconds
+    @_disable_dynamo  # torch.compiler.disable would import the compiler, which takes seconds
     def __call__(self, module: nn.Module, *args: Any) -> Any:
         hooks = self.hooks
         if hooks is None or hooks.module() is not module:
             return None
         owner = hooks.owner()
-        if owner is None or owner._hooks.get(hooks.name) is not hooks:  # the memory is gone, or holds it no more
+        if owner is None or owner._hooks.get(hooks.name) is not hooks:  # the memory is gone, or has released the module
             hooks.remove()
         if hooks.trying or not (hooks._handles or hooks._passes):
             return None
@@ -158,23 +159,23 @@ class Hook:
 
 
 def try_mode(module: nn.Module, mode: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, Any]:
-    """Call a module in a mode, and return whether it changed its buffers, and the form of its output."""
+    """Call a module in a mode, and return whether it changed its buffers, and the signature of its output."""
     cuda = {t.device for t in (*module.parameters(), *module.buffers()) if t.is_cuda}
-    # else activation checkpointing would count what the trial saves for a backward pass
+    # else activation checkpointing would count the tensors that the trial saves for a backward pass
     uncounted = torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda t: t)
     with torch.random.fork_rng(cuda), restore_module(module), uncounted:
         own = dict(module._buffers)
         copies = clone_buffers(own)
         module._buffers.update(copies)
         module.training = mode
-        args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))  # it may change them in place
+        args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, (args, kwargs))  # the module may change them in place
         out = module(*args, **kwargs)
         return buffers_changed(module, copies, own), output_signature(out)
 
 
 @contextmanager
 def restore_module(module: nn.Module) -> Iterator[None]:
-    """Inside, work on copies of the buffers of all modules in a module; put their buffers and attributes back."""
+    """Copy all buffers of a module and its children for the block; then restore their buffers and attributes."""
     before = [(part, dict(vars(part)), dict(part._buffers)) for part in module.modules()]
     try:
         for part, _, own in before:
@@ -189,23 +190,23 @@ def restore_module(module: nn.Module) -> Iterator[None]:
 
 
 def can_be_copied(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether copies of all arguments can be made: a trial would change a cache, and exhaust an iterator."""
+    """Return whether all arguments can be copied: a trial would change a cache, and exhaust an iterator."""
     return all(leaf is None or isinstance(leaf, COPYABLE) for leaf in pytree.tree_leaves((args, kwargs)))
 
 
 def output_signature(out: Any) -> tuple[Any, ...]:
-    """What must be the same for a caller not to notice in which mode a module was."""
+    """Return the structure, shapes and dtypes of an output: all that a caller may rely on."""
     leaves, structure = pytree.tree_flatten(out)
     return structure, *((t.shape, t.dtype, t.requires_grad) if isinstance(t, Tensor) else type(t) for t in leaves)
 
 
 def buffers_changed(module: nn.Module, copies: Buffers, own: Buffers) -> bool:
-    """Whether a pass on copies of the module's own buffers changed or replaced them."""
+    """Return whether a pass has changed or replaced the copies of the module's own buffers."""
     return any(module._buffers.get(n) is not b for n, b in copies.items()) or values_changed(own, copies)
 
 
 def values_changed(before: Buffers, now: Buffers) -> bool:
-    """Whether a buffer has another value."""
+    """Return whether the value of a buffer differs."""
     for name, b in before.items():
         other = now.get(name)
         if (b is None) != (other is None):
@@ -220,7 +221,7 @@ def clone_buffers(buffers: Buffers) -> Buffers:
 
 
 def versions(buffers: Buffers) -> list[int]:
-    """What an in-place change of a buffer, or another one in its place, makes different."""
+    """Return numbers that differ once a buffer is changed in place or replaced."""
     known = [b for b in buffers.values() if b is not None and not b.is_inference()]
     return [number for b in known for number in (id(b), b._version)]
 
@@ -232,11 +233,11 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 MOVED = (
-    "the buffers of {name} move in its forward pass (freeze_buffers=False), and remembered outputs drift with them as "
-    "if unprotected; freeze_buffers=True keeps them"
+    "the forward pass of {name} changes its buffers (freeze_buffers=False), so remembered outputs drift as if "
+    "unprotected; freeze_buffers=True keeps them"
 )
 DROPPED = (
-    "the forward pass of {name} changes its buffers, and its evaluation mode does not prevent that, or its output is "
-    "then of another form: since a task was remembered, what a pass does to them is dropped after it. If they must "
-    "move (a cache, a hidden state), use freeze_buffers=False"
+    "the forward pass of {name} changes its buffers, and its evaluation mode does not prevent that, or returns an "
+    "output of another form: since a task was remembered, these changes are dropped after each pass. If the buffers "
+    "must change (a cache, a hidden state), use freeze_buffers=False"
 )

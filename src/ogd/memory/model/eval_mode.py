@@ -1,4 +1,4 @@
-"""Evaluation mode that leaves no trace: the model and the random state are afterwards what they were before."""
+"""Put a model into evaluation mode for a block, and restore the model and the random state after it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -14,15 +14,16 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 def isolated_eval_mode(model: nn.Module) -> Iterator[None]:
     """Put the model into evaluation mode with gradients; afterwards restore all of it, and the random state.
 
-    Every attribute of every module is the same object again, and every parameter and buffer has the same bits,
-    whatever a forward pass did: `max_norm` renormalises an embedding, and a norm may keep the weight that it computed.
+    After the block every attribute of every module is the same object as before, and every parameter and buffer has
+    the same bits. A forward pass may change them: an embedding with `max_norm` renormalises its weight.
     """
     held = [*model.parameters(), *model.buffers()]
     with _restore_values(held), _restore_attributes(model), eval_mode(model):
         yield
     if any(now is not before for now, before in zip([*model.parameters(), *model.buffers()], held, strict=True)):
         raise RuntimeError(
-            "a forward pass has replaced parameters or buffers of the model, and they cannot be put back"
+            "a forward pass has replaced parameters or buffers of the model, which cannot be restored: change their "
+            "values in place instead"
         )
 
 
@@ -30,7 +31,7 @@ def isolated_eval_mode(model: nn.Module) -> Iterator[None]:
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put the model into evaluation mode with gradients; afterwards restore its modes and the random state.
 
-    Rehearsal enters it every few steps, so it restores no more than a forward pass of a usual model changes.
+    Rehearsal uses it every few steps, so it restores only what the forward pass of a usual model changes.
     """
     modules = list(model.modules())
     modes = [module.training for module in modules]
@@ -48,9 +49,9 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 def _restore_modes(modules: Sequence[nn.Module], modes: Sequence[bool]) -> None:
     for module, training in zip(modules, modes, strict=True):
-        if module.training != training:  # parents first; by train(), which a module may have made do more
+        if module.training != training:  # parents first; a module may do more in its own train()
             module.train(training)
-    for module, training in zip(modules, modes, strict=True):  # and some make it do less
+    for module, training in zip(modules, modes, strict=True):  # and another may do less
         if module.training != training:
             module.training = training
 
@@ -68,7 +69,7 @@ def _contexts(modules: Sequence[nn.Module]) -> list[AbstractContextManager[Any]]
         found.append(torch.random.fork_rng(cuda))
     found += no_autocast(devices)
     if any(isinstance(module, nn.RNNBase) for module in modules):
-        found.append(torch.backends.cudnn.flags(enabled=False))  # they cannot go backward in evaluation mode
+        found.append(torch.backends.cudnn.flags(enabled=False))  # cuDNN has no backward pass in evaluation mode
     if wrappers := [module for module in modules if isinstance(module, DistributedDataParallel)]:
         found.append(_bypass_ddp(wrappers))
     return found
@@ -82,7 +83,7 @@ def no_autocast(devices: Iterable[torch.device]) -> list[AbstractContextManager[
 
 @contextmanager
 def _restore_attributes(model: nn.Module) -> Iterator[None]:
-    """Put back what the modules hold: their attributes, and the members of their lists and dictionaries."""
+    """Restore the attributes of the modules after the block, and the members of their lists and dictionaries."""
     owns = [vars(module) for module in model.modules()]
     plain = {id(value): value for own in owns for value in own.values() if type(value) in (list, dict)}
     kept = [(container, container.copy()) for container in (*owns, *plain.values())]
@@ -94,7 +95,7 @@ def _restore_attributes(model: nn.Module) -> Iterator[None]:
 
 
 def _restore_members(container: dict[str, Any] | list[Any], before: Any) -> None:
-    """Give a dictionary or list the members it had, unless it has them."""
+    """Restore the members of a dictionary or list, unless they are the same."""
     if isinstance(container, list):
         if len(container) != len(before) or any(a is not b for a, b in zip(container, before, strict=True)):
             container[:] = before
@@ -105,7 +106,7 @@ def _restore_members(container: dict[str, Any] | list[Any], before: Any) -> None
 
 @contextmanager
 def _restore_values(tensors: Sequence[Tensor]) -> Iterator[None]:
-    """Put back the values of tensors that were changed in place."""
+    """Restore the values of tensors that the block has changed in place."""
     kept = [
         (t, t.detach().clone())
         for t in tensors
@@ -122,7 +123,7 @@ def _restore_values(tensors: Sequence[Tensor]) -> Iterator[None]:
 
 @contextmanager
 def _bypass_ddp(wrappers: Sequence[DistributedDataParallel]) -> Iterator[None]:
-    """Let calls of DistributedDataParallel go straight to its module: it would wait for the other ranks' calls."""
+    """Call the module inside DistributedDataParallel directly, because DDP would wait for the other ranks."""
     try:
         for wrapper in wrappers:
             vars(wrapper)["forward"] = wrapper.module.__call__

@@ -1,6 +1,6 @@
-"""A model's parameters by their plain names, and which of them are protected.
+"""Find a model's parameters by their plain names, and which of them are protected.
 
-A plain name is the one in the model itself, whatever `torch.compile` or DDP has put around it.
+A plain name is the name in the model itself, without the prefixes that `torch.compile` or DDP add.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,13 +11,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
-_PRIVATE = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  # nobody else has such names
+_PRIVATE = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  # no other module uses these names
 _WRAPPING = _PRIVATE | {"module"}
-_WRAPPERS = (DistributedDataParallel, DataParallel, AveragedModel)  # hold the model as `module`, as others might too
+_WRAPPERS = (
+    DistributedDataParallel,
+    DataParallel,
+    AveragedModel,
+)  # keep the model as `module`, a name that others may use too
 
 
 class Parameters:
-    """A model's protected parameters by their plain names; `wanted` are names or prefixes of names, None for all."""
+    """A model's protected parameters by their plain names; `wanted` are names or prefixes of names; None for all."""
 
     def __init__(self, model: nn.Module, wanted: Iterable[str | nn.Parameter] | None):
         self.model = model
@@ -27,7 +31,7 @@ class Parameters:
         return self.wanted is None or any(_under(name, w) for w in self.wanted)
 
     def named(self) -> dict[str, nn.Parameter]:
-        """Every parameter of the model, protected or not."""
+        """Return every parameter of the model, protected or not."""
         plain = plain_names(self.model)
         return {plain[name]: p for name, p in self.model.named_parameters()}
 
@@ -35,12 +39,12 @@ class Parameters:
         return {name: p for name, p in self.named().items() if p.requires_grad and name in self}
 
     def among(self, tensors: Iterable[Tensor]) -> dict[str, Tensor]:
-        """Those of the tensors which are protected parameters."""
+        """Return the tensors that are protected parameters, by name."""
         ids = {id(t) for t in tensors}
         return {name: p for name, p in self.named().items() if id(p) in ids and name in self}
 
     def follow(self, renamed: Mapping[str, list[str]]) -> None:
-        """What is wanted stays wanted under its new names."""
+        """Rename the wanted parameters, given the new names of each renamed parameter."""
         for w in list(self.wanted or ()):
             moved = {old: new for old, new in renamed.items() if _under(old, w)}
             if all(_under(name, w) for new in moved.values() for name in new):
@@ -66,7 +70,7 @@ class Parameters:
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The module inside `torch.compile`, DDP and the like.
+    """Return the module inside `torch.compile`, DDP and similar wrappers.
 
     Examples:
         >>> model = nn.Linear(2, 1)
@@ -81,7 +85,7 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def plain_names(model: nn.Module) -> dict[str, str]:
-    """The plain name of every parameter, buffer and module, by the name that PyTorch gives it.
+    """Return the plain name of every parameter, buffer and module, by the name that PyTorch gives it.
 
     Examples:
         >>> plain_names(nn.DataParallel(nn.Linear(2, 1)))
@@ -100,21 +104,21 @@ def plain_names(model: nn.Module) -> dict[str, str]:
 
 
 def first_parameter(model: nn.Module) -> Tensor | None:
-    """Return the first of the model's parameters; None without any."""
+    """Return the model's first parameter; None if it has none."""
     return next(model.parameters(), None)
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return the device of the model's first parameter; the CPU without any."""
+    """Return the device of the model's first parameter; the CPU if it has none."""
     first = first_parameter(model)
     return torch.device("cpu") if first is None else first.device
 
 
 @contextmanager
 def replace_parameters(model: nn.Module, values: Mapping[int, Tensor]) -> Iterator[None]:
-    """Inside, the model computes with `values[id(p)]` in place of its parameters p.
+    """Let the model compute with `values[id(p)]` in place of its parameters p inside the block.
 
-    This is `torch.func.functional_call` for modules that are registered under several names as well.
+    Unlike `torch.func.functional_call` it also works if a module is registered under several names.
 
     Examples:
         >>> model = nn.Linear(1, 1)

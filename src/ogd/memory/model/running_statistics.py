@@ -1,7 +1,7 @@
-"""BatchNorm's running statistics and other buffers stay as they are, from the first remembered task on.
+"""Freeze BatchNorm's running statistics and other buffers from the first remembered task on.
 
-A remembered output is f(x; w, b): weights w, and buffers b. Protection of w is of no use while b moves. The buffers of
-a module are frozen if the module took part in a remembered output; `buffer_hooks.py` freezes those of one module.
+A remembered output is f(x; w, b), with weights w and buffers b. To protect w is useless while b changes. The buffers of
+a module are frozen if the module took part in a remembered output; `buffer_hooks.py` freezes the buffers of one module.
 """
 
 import sys
@@ -17,7 +17,7 @@ from ogd.memory.model.buffer_hooks import BufferHooks
 
 
 class RunningStatistics:
-    """The buffers of the modules that took part in remembered outputs: frozen, or free to move with a warning."""
+    """The buffers of the modules that took part in remembered outputs: frozen, or free to change with a warning."""
 
     def __init__(self, model: nn.Module, frozen: bool):
         self.model, self.frozen = model, frozen
@@ -47,16 +47,16 @@ class RunningStatistics:
             old = hooks.get(name)
             if old is None or old.module() is not modules[name]:
                 hooks[name] = BufferHooks(name, modules[name], self)
-        new, self._hooks = hooks != self._hooks, hooks  # a hold works as long as it is one of these
+        new, self._hooks = hooks != self._hooks, hooks  # hooks work only while they are in this dictionary
         if new and "torch._dynamo" in sys.modules:
-            torch.compiler.reset()  # code compiled before does not call hooks that came later
+            torch.compiler.reset()  # code that is compiled already does not call new hooks
 
     def release(self) -> None:
-        """Let the buffers move again: a hold that is not in use is removed when its module is called."""
+        """Let the buffers change again; hooks out of use are removed when their module is called."""
         self._hooks = {}
 
     def restore(self, stored: Mapping[str, Any]) -> None:
-        """Take the names of modules from a saved state; a state without them names all modules with buffers."""
+        """Read the names of modules from a saved state; without them, take all modules that have buffers."""
         names = stored.get("buffers", [name for name, module in self.model.named_modules() if module._buffers])
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError("the state is malformed: buffers must be a list of names of modules")
@@ -64,7 +64,7 @@ class RunningStatistics:
         self.names = set(names)
 
     def warn(self, message: str) -> None:
-        """Warn once of what the user would not expect."""
+        """Warn, but only the first time."""
         if not self._warned:
             self._warned = True
             warnings.warn(message, stacklevel=6)

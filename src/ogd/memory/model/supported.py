@@ -1,4 +1,4 @@
-"""Which models can be remembered."""
+"""Check that a model can be remembered."""
 
 import sys
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from torch.jit import ScriptModule
 def check_parameters(model: nn.Module) -> None:
     """Raise if parameters have no values yet, or if FSDP has cut them into shards.
 
-    Modules of FSDP are looked up only where they were imported.
+    FSDP is looked up only if it is imported already.
     """
     for name, p in model.named_parameters():
         if p.requires_grad and p.is_meta:
             raise ValueError(
-                f"model: {name} is on the meta device, without values: give it some first, by "
+                f"model: {name} is on the meta device, without values: give it values first, by "
                 'model.to_empty(device="cpu") and model.load_state_dict(...)'
             )
     tensor, fsdp = sys.modules.get("torch.distributed.tensor"), sys.modules.get("torch.distributed.fsdp")
@@ -32,7 +32,7 @@ def check_parameters(model: nn.Module) -> None:
 
 
 def check_model(model: nn.Module, params: Mapping[str, Tensor]) -> None:
-    """Something must be trainable, and each example have a gradient of its own, and a real one."""
+    """Raise unless some parameter is trainable and each example has a real gradient of its own."""
     if not params:
         raise ValueError("nothing to protect: no chosen parameter is trainable (requires_grad=True)")
     check_parameters(model)
@@ -42,11 +42,11 @@ def check_model(model: nn.Module, params: Mapping[str, Tensor]) -> None:
     for name, module in model.named_modules():
         if isinstance(module, ScriptModule) and (len(module._parameters) or len(module._buffers)):
             raise ValueError(
-                f"{name or 'the model'} is a ScriptModule, into which no hook can look: train and remember the module "
-                "that was scripted or traced, and script it afterwards"
+                f"{name or 'the model'} is a ScriptModule, whose inner calls no hook can see: train and remember the "
+                "module that was scripted or traced, and script it afterwards"
             )
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
             raise ValueError(
-                f"{name or 'the model'} normalises by the batch even in evaluation mode, so no example has a "
+                f"{name or 'the model'} normalises by the batch in evaluation mode too, so no example has a "
                 "gradient of its own: use track_running_stats=True"
             )

@@ -1,4 +1,4 @@
-"""Which optimizers can be protected, and those inside a wrapper whose steps move the weights."""
+"""Find the optimizers inside wrappers, and check that they can be protected."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -8,8 +8,8 @@ from torch.optim import LBFGS, Optimizer
 
 
 def optimizers_in(given: object) -> list[Optimizer]:
-    """The optimizers that are meant: one, one in a wrapper, or several, which are then projected together."""
-    if isinstance(given, Mapping):  # {parameter: its optimizer}, as for optimizers in the backward pass
+    """Return the optimizers in an argument: one, one in a wrapper, or several, which are protected together."""
+    if isinstance(given, Mapping):  # {parameter: optimizer}, for optimizers that step in the backward pass
         given = given.values()
     several = list(given) if isinstance(given, Iterable) and not isinstance(given, Optimizer) else [given]
     if not several:
@@ -17,12 +17,12 @@ def optimizers_in(given: object) -> list[Optimizer]:
     found = [hooked_optimizer(one) for one in several]
     ids = [id(one) for outer in found for one in (outer, *inner_optimizers(outer))]
     if len(set(ids)) < len(ids):
-        raise ValueError("optimizer: a duplicate; give each optimizer once")
+        raise ValueError("optimizer holds a duplicate: give each optimizer once")
     return found
 
 
 def hooked_optimizer(optimizer: Any) -> Optimizer:
-    """The outermost optimizer with step hooks of its own: a wrapper's `.optimizer`, and so on inwards."""
+    """Return the outermost optimizer with step hooks of its own: the argument, its `.optimizer`, or one further in."""
     inner, seen = optimizer, set()
     while not _has_hooks(inner):
         seen.add(id(inner))
@@ -36,12 +36,12 @@ def hooked_optimizer(optimizer: Any) -> Optimizer:
 
 
 def inner_optimizers(optimizer: Optimizer) -> list[Optimizer]:
-    """The optimizers inside another that hold some of its parameters, such as the `base_optimizer` of SAM.
+    """Return the optimizers inside another that share some of its parameters, such as the `base_optimizer` of SAM.
 
-    They may be called without the outer one's `step`: SAM's `second_step` does.
+    They may step without a `step` of the outer optimizer, as in SAM's `second_step`.
     """
     found = [optimizer]
-    for outer in found:  # grows
+    for outer in found:  # the list grows meanwhile
         held = _held(outer)
         found += [
             one
@@ -55,7 +55,7 @@ def inner_optimizers(optimizer: Optimizer) -> list[Optimizer]:
 
 
 def check_protectable(optimizers: Iterable[Optimizer], is_protected: Callable[[Optimizer], bool]) -> None:
-    """Whether what the optimizers do in a step can be projected afterwards."""
+    """Raise if the steps of an optimizer cannot be protected, or are protected already."""
     for optimizer in (one for outer in optimizers for one in (outer, *inner_optimizers(outer))):
         if isinstance(optimizer, LBFGS):
             raise ValueError(
@@ -72,12 +72,12 @@ def check_protectable(optimizers: Iterable[Optimizer], is_protected: Callable[[O
 
 
 def warn_of_averages(optimizers: Iterable[Optimizer]) -> bool:
-    """Warn of a schedule-free optimizer, whose `eval` moves the weights to an average of what was not projected."""
+    """Warn of a schedule-free optimizer, whose `eval` moves the weights to an average that is not projected."""
     for optimizer in optimizers:
         if callable(getattr(optimizer, "train", None)) and callable(getattr(optimizer, "eval", None)):
             warnings.warn(
-                f"{type(optimizer).__name__} moves the weights in eval() and train() as well as in step(), where alone "
-                "they are projected, so remembered outputs will change: protect the inner optimizer of "
+                f"{type(optimizer).__name__} moves the weights in eval() and train() as well as in step(), and only "
+                "step() is projected, so remembered outputs will change: protect the inner optimizer of "
                 "ScheduleFreeWrapper, or use an ExampleMemory (docs/loops.md)",
                 stacklevel=3,
             )
@@ -90,9 +90,9 @@ def _held(optimizer: Optimizer) -> set[int]:
 
 
 def _has_hooks(optimizer: object) -> bool:
-    # a wrapper may call itself an Optimizer and never have been made as one
+    # a wrapper may derive from Optimizer and never call its __init__
     if not isinstance(optimizer, Optimizer) or "_optimizer_step_pre_hooks" not in vars(optimizer):
         return False
-    # and another may have taken over all that its inner one has, the hooks included
+    # another may share all attributes of its inner optimizer, including the hooks
     inner = getattr(optimizer, "optimizer", None)
     return getattr(inner, "_optimizer_step_pre_hooks", None) is not optimizer._optimizer_step_pre_hooks

@@ -1,4 +1,4 @@
-"""Optimizers under protection, through their step hooks, until they are released."""
+"""Protect optimizers through their step hooks, until they are released."""
 
 import sys
 import weakref
@@ -14,25 +14,25 @@ from ogd.memory.optimizers.protectable import inner_optimizers
 
 protections: "weakref.WeakKeyDictionary[Optimizer, Protection]" = weakref.WeakKeyDictionary()
 Hook = Callable[..., Any]
-STEP = Optimizer.profile_hook_step(lambda: None).__code__  # what PyTorch wraps `step` in: it runs the hooks
+STEP = Optimizer.profile_hook_step(lambda: None).__code__  # PyTorch's wrapper of `step`, which runs the hooks
 VERSION = attrgetter("_version")
 
 
 class ProtectingMemory(Protocol):
-    """What a protection asks of its memory."""
+    """A memory as a protection needs it."""
 
     def _end(self, *ending: "Protection") -> None:
-        """Take protections from the memory's list, before they remove their hooks."""
+        """Remove protections from the memory's list, before they remove their hooks."""
 
 
 def is_protected(optimizer: Optimizer) -> bool:
-    """Whether a memory, whichever, protects the optimizer."""
+    """Return whether any memory protects the optimizer."""
     found = protections.get(optimizer)
     return found is not None and found.active
 
 
 def may_nest(optimizer: Optimizer) -> bool:
-    """Whether a step of the optimizer may call another whose hooks are ours too: its base class's, or an inner one's.
+    """Return whether a step may call another with our hooks: that of a base class, or of an inner optimizer.
 
     Examples:
         >>> import torch
@@ -44,9 +44,9 @@ def may_nest(optimizer: Optimizer) -> bool:
 
 
 class Protection:
-    """Optimizers under protection, until `unprotect`; as a context manager it ends with the block.
+    """Optimizers under protection, until `unprotect`; as a context manager, until the end of the block.
 
-    An optimizer inside another (SAM's `base_optimizer`) has the same hooks: its step counts as one of the outer
+    An optimizer inside another (SAM's `base_optimizer`) has the same hooks. Its step counts as a step of the outer
     optimizer, unless it is a part of one.
     """
 
@@ -54,18 +54,18 @@ class Protection:
 
     def __init__(self, memory: ProtectingMemory, optimizers: Sequence[Optimizer], post_hook: bool = True):
         self._memory = memory
-        # weak: the optimizers hold us by their hooks, and what is pending must outlive them
+        # weak: the optimizers refer to us by their hooks, and pending steps must outlive them
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
-        self._post_hook = post_hook  # whether the end of a step must be known
+        self._post_hook = post_hook  # whether a hook after the step is needed
         self._members = {id(one): {id(one), *map(id, inner_optimizers(one))} for one in optimizers}
         self._inside: set[int] = set()  # optimizers whose step has begun and not ended
-        self._nested: list[int] = []  # those of them whose step has called another of ours
+        self._nested: list[int] = []  # those whose step has called another step with our hooks
         self._handles: list[Any] = []
-        self.enabled = False  # until it is set, and once it is not, the hooks do nothing
-        self.stepped = False  # since the last task was remembered
+        self.enabled = False  # unless it is set, the hooks do nothing
+        self.stepped = False  # whether there was a step since the last task was remembered
 
     def hook(self) -> None:
-        """Hook the optimizers."""
+        """Register the hooks of the optimizers."""
         for optimizer in self._live():
             for one in (optimizer, *inner_optimizers(optimizer)):
                 self._handles.append(one.register_step_pre_hook(_as_step_of(optimizer, one, self._before_step)))
@@ -83,10 +83,10 @@ class Protection:
         return [optimizer for ref in self._optimizers if (optimizer := ref()) is not None]
 
     def _within_a_step(self, optimizer: Optimizer) -> bool:
-        """Whether a step begins inside one of the same optimizer.
+        """Return whether a step begins inside another step of the same optimizer.
 
-        PyTorch runs the hooks for both where the step of a subclass calls `super().step()`, or that of an optimizer
-        inside. After a step that an error has ended, the next one begins anew.
+        If the step of a subclass calls `super().step()` or an inner optimizer, PyTorch runs the hooks for both steps.
+        After a step that an error has interrupted, the next step is an outer one again.
         """
         if id(optimizer) not in self._inside:
             return False
@@ -102,7 +102,7 @@ class Protection:
         return True
 
     def _is_outermost(self, optimizer: Optimizer) -> bool:
-        """Whether the step that has ended is not a part of another."""
+        """Return whether the step that has ended is not a part of another."""
         if self._nested and id(optimizer) in self._nested:
             self._nested.remove(id(optimizer))
             return False
@@ -110,7 +110,7 @@ class Protection:
 
     @property
     def _names(self) -> str:
-        """The optimizers in words, for a repr."""
+        """The names of the optimizers' classes, for a repr."""
         return ", ".join(type(optimizer).__name__ for optimizer in self._live()) if self.active else "ended"
 
     @property
@@ -121,15 +121,15 @@ class Protection:
         return any(optimizer in (one, *inner_optimizers(one)) for one in self._live())
 
     def settle(self) -> None:
-        """Bring the weights to where protection wants them, if something is pending."""
+        """Project the pending steps, if there are any."""
 
     def reset(self) -> None:
-        """Drop what depends on the contents of the memory, because they have changed."""
+        """Drop all that depends on the contents of the memory, because they have changed."""
 
     def unprotect(self) -> None:
-        """Settle, and leave the optimizers alone from now on.
+        """Settle, and end the protection of the optimizers.
 
-        If an exception interrupts it, the optimizers are protected as before or not at all, and it can be repeated.
+        If an exception interrupts it, the optimizers are protected as before or not at all; call it again.
         """
         if self.enabled:
             self.settle()
@@ -139,7 +139,7 @@ class Protection:
             handle.remove()
         for optimizer in self._live():
             for one in (optimizer, *inner_optimizers(optimizer)):
-                if protections.get(one) is self:  # and not another protection by now
+                if protections.get(one) is self:  # and not a newer protection
                     del protections[one]
 
     def __enter__(self) -> Self:
@@ -152,7 +152,7 @@ class Protection:
 
 
 def _as_step_of(optimizer: Optimizer, one: Optimizer, hook: Hook) -> Hook:
-    """The hook, called for a step of one optimizer as for a step of another."""
+    """Return the hook for optimizer `one`, called as if `optimizer` had stepped."""
     return hook if one is optimizer else lambda _, *args: hook(optimizer, *args)
 
 

@@ -1,9 +1,9 @@
-"""Protection by rehearsal: the gradient of the remembered loss is added to `.grad`.
+"""Protect by rehearsal: add the gradient of the remembered loss to `.grad`.
 
     every k-th step:    p.grad += k ∇ (1/B) Σ ℓ(x_i)        B examples drawn from memory without replacement
 
-It is added when the optimizer is about to step, so once per step however many backward passes came before, and after
-gradients were clipped or unscaled.
+It is added just before the optimizer steps: after gradients were clipped or unscaled, and once per step, however many
+backward passes came before.
 """
 
 import math
@@ -21,29 +21,29 @@ Params = Sequence[Tensor]
 
 
 class RehearsingMemory(ProtectingMemory, Protocol):
-    """What a rehearsal asks of its memory."""
+    """A memory as a rehearsal needs it."""
 
     @property
     def _shared(self) -> bool:
-        """Whether several ranks take a part of each batch."""
+        """Whether several ranks share each batch."""
 
     def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
-        """Draw examples; return the sum of their losses on this rank and how many they are on all, None without any."""
+        """Return the summed loss of drawn examples on this rank, and their number on all ranks; None if empty."""
 
     def _protected_among(self, params: Params) -> Params:
-        """Return those of an optimizer's parameters that get the gradient."""
+        """Return the protected parameters among an optimizer's parameters."""
 
 
 class Rehearsal(Protection):
     """Optimizers under protection by rehearsal; `loss` is the remembered loss of the last batch, per example.
 
     Args:
-        memory: what is rehearsed.
+        memory: the memory to rehearse.
         optimizers: the optimizers that step.
         every: how many steps share a rehearsal.
         batch_size: how many examples are rehearsed at a time.
-        alpha: the weight of the outputs.
-        labels: whether labels count.
+        alpha: the weight of the outputs' squared change.
+        labels: whether the labels are rehearsed too.
         since: steps since the last rehearsal, for each optimizer.
     """
 
@@ -69,14 +69,14 @@ class Rehearsal(Protection):
         return f"Rehearsal({self._names}, every={self.every}, batch_size={self.batch_size})"
 
     def reset(self) -> None:
-        """Count steps again, because what is remembered has changed."""
+        """Note that no step was taken since the contents of the memory changed."""
         self.stepped = False
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for place, ref in enumerate(self._optimizers):  # noqa: B007 (used after the loop)
             if ref() is optimizer:
                 break
-        else:  # a wrapper that has taken over the hooks of the one inside, whose step is to come
+        else:  # a wrapper that shares the hooks of its inner optimizer, whose step follows
             return None
         if not self.enabled or (self._inside and self._within_a_step(optimizer)):
             return None
@@ -95,18 +95,18 @@ class Rehearsal(Protection):
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._add(optimizer)
-            self.since[place] = 0  # an exception before this leaves the rehearsal due
+            self.since[place] = 0  # after an exception the rehearsal is still due
             return None
 
-        def then_rehearsed() -> Any:  # a closure computes the gradients, inside the step
+        def closure_with_rehearsal() -> Any:  # a closure computes the gradients inside the step
             result = closure()
             self._add(optimizer)
             self.since[place] = 0
             return result
 
         if "closure" in kwargs:
-            return args, {**kwargs, "closure": then_rehearsed}
-        return (args[0], then_rehearsed, *args[2:]), kwargs
+            return args, {**kwargs, "closure": closure_with_rehearsal}
+        return (args[0], closure_with_rehearsal, *args[2:]), kwargs
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._is_outermost(optimizer):
@@ -122,7 +122,7 @@ class Rehearsal(Protection):
         if drawn is None:
             return None
         loss, n = drawn
-        if any(p.dtype is torch.float16 for p in params):  # the gradient of a sum might be too large for it
+        if any(p.dtype is torch.float16 for p in params):  # the gradient of a sum may overflow
             loss, n = loss / n, 1
         found: Sequence[Tensor | None] = [None] * len(params)
         if loss.requires_grad and params:
@@ -141,20 +141,20 @@ class Rehearsal(Protection):
 
 @torch.no_grad()
 def _add_to_gradients(params: Params, gradients: Sequence[Tensor | None], weight: float) -> None:
-    into, what = [], []
+    targets, additions = [], []
     for p, g in zip(params, gradients, strict=True):
         if g is None:
             continue
         old = p.grad
         if old is None:
             p.grad = g.mul(weight)
-        elif old.layout is not torch.strided:  # and stays so: some optimizers take nothing else
+        elif old.layout is not torch.strided:  # stays sparse: some optimizers accept nothing else
             p.grad = old + (g if g.is_sparse else g.to_sparse(old.sparse_dim())) * weight
         else:
-            into.append(old)
-            what.append(g if g.layout is torch.strided else g.to_dense())
-    if into:
-        torch._foreach_add_(into, what, alpha=weight)
+            targets.append(old)
+            additions.append(g if g.layout is torch.strided else g.to_dense())
+    if targets:
+        torch._foreach_add_(targets, additions, alpha=weight)
 
 
 def _or_zero(g: Tensor | None, p: Tensor) -> Tensor:
@@ -162,6 +162,6 @@ def _or_zero(g: Tensor | None, p: Tensor) -> Tensor:
 
 
 def _scale_of(optimizer: Optimizer) -> float:
-    """What GradScaler has multiplied the gradients by, where the optimizer itself divides by it (fused ones)."""
+    """Return GradScaler's factor if the optimizer itself divides by it, as fused optimizers do; else 1."""
     scale = getattr(optimizer, "grad_scale", None)
     return 1.0 if scale is None else float(scale)
