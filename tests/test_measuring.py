@@ -158,7 +158,7 @@ def test_comparison():
         ([[(X, Y)]], {}, TypeError, "sets must be a dictionary"),
         ([{}], {}, TypeError, "sets must be a dictionary"),
         ([{"a": (X, Y)}], {"measure": "f1"}, ValueError, 'measure must be "accuracy", "loss"'),
-        ([{"a": (X, None)}], {}, ValueError, "'a' has no labels, NoneType in their place"),
+        ([{"a": (X, None)}], {}, ValueError, "'a' has no labels, but NoneType"),
         ([{"a": (X, Y.bool())}], {}, ValueError, "labels torch.bool of shape"),
         ([{"a": (X[:0], Y[:0])}], {}, ValueError, "'a' is empty"),
         ([{"a": (X, Y)}], {"measure": lambda z, _: z}, ValueError, r"measure must return a tensor of shape \(10,\)"),
@@ -176,5 +176,5 @@ def test_what_cannot_be_compared():
         ogd.compare(one, other)
     with pytest.raises(ValueError, match=r"after lacks the sets \['a'\]"):
         ogd.compare(one, Scores({}, {}, "loss"))
-    with pytest.raises(TypeError, match="later must be what"):
+    with pytest.raises(TypeError, match="later must be a result"):
         ogd.compare(one, one, later=0.5)

@@ -2,7 +2,7 @@
 
 - `ogd.ExampleMemory` keeps a few examples with the model's outputs, and protects them by rehearsal.
 - `ogd.GradientMemory` keeps gradients of outputs, and protects them by projection: the paper's method.
-- `ogd.load` reads either of them from its file; `ogd.Memory` is what they have in common.
+- `ogd.load` reads either memory from its file; `ogd.Memory` is their base class.
 - `ogd.forgetting` and `ogd.compare` measure what any model has forgotten.
 - `ogd.integrations` has a callback or plugin per framework; import the one you need
   (`from ogd.integrations.lightning import OGD`).
@@ -38,7 +38,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # imported on first use, so that `ogd --help` need not wait for torch
+    # imported on first use, so that `ogd --help` does not wait for torch
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     if name in __all__:

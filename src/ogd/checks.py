@@ -1,4 +1,4 @@
-"""Arguments are what they must be, or an error names the argument and what would be right."""
+"""Check arguments; an error names the argument and what it must be."""
 
 import difflib
 import math
@@ -6,11 +6,11 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-MOST_WHOLE = 2**63 - 1  # what files hold, and tensors
+MOST_WHOLE = 2**63 - 1  # the largest whole number in files and tensors
 
 
 class ArgumentError(ValueError):
-    """An argument cannot be used: its name, and a message that says why and what would be right.
+    """An argument cannot be used; `name` is its name, `message` tells why and what it must be.
 
     Examples:
         >>> str(ArgumentError("epochs", "must be at least 1, not 0"))
@@ -26,7 +26,7 @@ class ArgumentError(ValueError):
 
 
 def is_whole(value: object, least: float = 0) -> bool:
-    """Whether a value is a whole number of at least `least`; True and False are not numbers.
+    """Return whether a value is a whole number of at least `least`; True and False are not numbers.
 
     Examples:
         >>> is_whole(3), is_whole(3.0), is_whole(True), is_whole(0, 1)
@@ -37,7 +37,7 @@ def is_whole(value: object, least: float = 0) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite real number.
+    """Return whether a value is a finite real number.
 
     Examples:
         >>> is_number(0.5), is_number(float("nan")), is_number("1"), is_number(10**400)
@@ -47,12 +47,12 @@ def is_number(value: object) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond any float
+    except OverflowError:  # a whole number that no float can hold
         return False
 
 
 def check_whole(least: int, *, optional: Sequence[str] = (), **arguments: Any) -> None:
-    """Raise an ArgumentError that names the argument which is not a whole number from `least` to what 64 bits hold."""
+    """Raise an ArgumentError unless each argument is a whole number of at least `least` that fits 64 bits."""
     for name, value in arguments.items():
         if value is None and name in optional:
             continue
@@ -73,7 +73,7 @@ def whole_number(value: Any, least: int = 0) -> int:
 
 
 def check_name(argument: str, name: object, names: Iterable[str]) -> None:
-    """Raise an ArgumentError that names the nearest right name unless `name` is one of `names`."""
+    """Raise an ArgumentError that suggests a similar name unless `name` is one of `names`."""
     names = list(names)
     if not isinstance(name, str):
         raise ArgumentError(argument, f"must be one of {', '.join(names)}, not {name!r}")
@@ -85,7 +85,7 @@ def check_name(argument: str, name: object, names: Iterable[str]) -> None:
 
 
 def _whole(value: Any) -> int | None:
-    try:  # also NumPy's numbers and tensors of one; a float's tensor has __index__ too, but refuses
+    try:  # accepts NumPy's integers and tensors of one integer; a tensor of a float raises TypeError
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None

@@ -1,8 +1,8 @@
-"""Defaults that the library and the laboratory share. Reading them imports no torch."""
+"""Defaults that the library and the laboratory share, without importing torch."""
 
 PER_TASK = 200  # examples or gradients of a finished task
 
-# of rehearsal, chosen on validation data (docs/rehearsal.md)
+# defaults of rehearsal, chosen on validation data (docs/rehearsal.md)
 REHEARSAL_EVERY = 2  # steps that share a rehearsal
 REHEARSAL_BATCH = 32  # examples that are rehearsed at a time
 REHEARSAL_ALPHA = 0.5  # weight of the outputs

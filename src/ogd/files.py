@@ -1,4 +1,4 @@
-"""Files that are whole or absent, written to a temporary file and renamed; and temporary folders."""
+"""Write files atomically, through a temporary file that is renamed; make temporary folders."""
 
 import os
 import platform
@@ -16,12 +16,12 @@ from pathlib import Path
 from ogd.checks import ArgumentError
 
 DAY = 24 * 60 * 60.0
-SPECIAL = "a pipe, a socket or a device, not a file"  # what `is_special` finds
-MACHINE = f"{zlib.crc32(platform.node().encode()):08x}"  # whose process numbers these are, on a disk that several share
+SPECIAL = "a pipe, a socket or a device, not a file"  # the description of what `is_special` finds
+MACHINE = f"{zlib.crc32(platform.node().encode()):08x}"  # tells process numbers of machines that share a disk apart
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically, in UTF-8 and with the newlines it has."""
+    """Write a text file atomically, in UTF-8 and with unchanged newlines."""
     try:
         content = text.encode()
     except UnicodeEncodeError as error:
@@ -31,17 +31,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file atomically, making its folder where there is none."""
+    """Write a file atomically; make its folder if there is none."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path to write to; after the block that file is on the disk and takes the place of `path`.
+    """Yield a temporary path to write to; after the block, flush that file to the disk and rename it to `path`.
 
-    The folder is made where there is none. If the block fails, `path` stays as it was and the temporary file goes.
-    Where `path` is a link it stays one, and the file that it leads to is replaced, as `open` would.
+    The folder is made if there is none. If the block fails, `path` does not change and the temporary file is removed.
+    If `path` is a link, its target is replaced, as `open` would do.
     """
     if is_special(path):
         raise OSError(f"{path}: {SPECIAL}; give the path of a file")
@@ -64,17 +64,17 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def is_special(path: Path) -> bool:
-    """Whether a path leads to neither a file nor a folder: reading may never end, and writing would replace it."""
+    """Return whether a path is neither a file nor a folder: reading may never end, and writing would replace it."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # opening it says what is wrong
+    except OSError:  # opening the path raises the same error
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Let one process at a time into the block; where one is killed, the system lets the next in."""
+    """Let one process at a time into the block; if it is killed, the system lets the next one in."""
     import fcntl  # Windows has none
 
     handle = os.open(folder, os.O_RDONLY)
@@ -91,13 +91,13 @@ def check_writable(folders: Iterable[Path], argument: str = "out") -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as file:
-                file.write(bytes(1 << 16))  # so that a full disk is found out
+                file.write(bytes(1 << 16))  # finds a full disk
         except OSError as error:
             raise ArgumentError(argument, f"cannot write to {folder}: {error.strerror or error}") from error
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left in a folder while they wrote a file, another machine's after a day."""
+    """Remove temporary files of killed processes from a folder; those of another machine after a day."""
     for path in folder.glob(".*"):
         named = re.fullmatch(r"\..+\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}", path.name)
         if named and (_old(path) if named[1] != MACHINE else not is_alive(int(named[2]))):
@@ -106,7 +106,7 @@ def sweep(folder: Path) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder that only this user can read, for the block; first remove those that killed processes left."""
+    """Make a folder for the block that only this user can read; first remove those of killed processes."""
     sweep_temporary_folders()
     with tempfile.TemporaryDirectory(prefix=f"ogd-{MACHINE}-{os.getpid()}-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
@@ -128,11 +128,11 @@ def _old(path: Path) -> bool:
 
 
 def is_alive(process: int) -> bool:
-    """Whether a process of this machine exists."""
+    """Return whether a process of this machine exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # a process of another user
         return True
     return True

@@ -1,8 +1,8 @@
-"""JSON files, strictly: nothing read is trusted, and an error names the file and the field.
+"""Read JSON files strictly: everything is checked, and an error names the file and the field.
 
-A file, or a line where each is a value of its own, is at most 64 MiB of UTF-8, nested at most 32 deep, and takes at
-most 256 MiB once it is read. A number is finite, a whole one within 64 bits, a text is Unicode, and no object has a
-field twice.
+A file, or a line of a file with one value per line, is at most 64 MiB of UTF-8, is nested at most 32 levels deep, and
+takes at most 256 MiB of memory. Numbers are finite, whole numbers fit 64 bits, texts are Unicode, and no object has
+a duplicate key.
 """
 
 import json
@@ -19,12 +19,12 @@ from ogd.terminal import is_unicode
 MOST_BYTES = 64 * 2**20
 MOST_MEMORY = 256 * 2**20
 MOST_DEPTH = 32
-MEMORY = {b"[": 72, b"{": 72, b":": 100, b",": 40, b'"': 20}  # bytes that what begins with it takes in Python
+MEMORY = {b"[": 72, b"{": 72, b":": 100, b",": 40, b'"': 20}  # bytes of the Python objects behind each mark
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 class FieldError(ArgumentError):
-    """A field is not what it must be; its name is "" where the whole file is wrong."""
+    """A field has a wrong value; its name is "" if the whole file is wrong."""
 
     @property
     def field(self) -> str:
@@ -32,7 +32,7 @@ class FieldError(ArgumentError):
 
 
 class BadFile(ValueError):
-    """A file cannot be used; `field` is the part of it that is wrong, or "" where all of it is."""
+    """A file cannot be used; `field` is the wrong part, or "" for the whole file."""
 
     def __init__(self, path: Path, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class BadFile(ValueError):
 
 
 def load(path: Path, kind: str = "JSON file") -> Any:
-    """Return what a file holds, or raise a `BadFile`."""
+    """Return the value in a file, or raise a `BadFile`."""
     if is_special(path):
         raise BadFile(path, f"{path} is not a usable {kind}: it is {SPECIAL}")
     try:
@@ -50,13 +50,13 @@ def load(path: Path, kind: str = "JSON file") -> Any:
 
 
 def content(path: Path) -> bytes:
-    """Return the text of a file, which `parse` refuses where it is too large to be read to its end."""
+    """Return the text of a file, cut after MOST_BYTES + 1 bytes, which `parse` refuses."""
     with path.open("rb") as file:
         return file.read(MOST_BYTES + 1)
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file, as `content` does files: one that is too large is cut, and is the last."""
+    """Yield the lines of a file; cut a line after MOST_BYTES + 1 bytes, and end with it."""
     if is_special(path):
         raise BadFile(path, f"{path} is not a usable file of records: it is {SPECIAL}")
     with path.open("rb") as file:
@@ -81,7 +81,7 @@ def parse(content: bytes) -> Any:
     if memory(content) > MOST_MEMORY:
         raise FieldError("", f"it would take more than {MOST_MEMORY:,} bytes of memory")
     try:
-        value = json.loads(content.decode(), object_pairs_hook=_once)
+        value = json.loads(content.decode(), object_pairs_hook=_unique_keys)
     except UnicodeDecodeError as error:
         raise FieldError("", f"it is not UTF-8 text (byte {error.start:,})") from error
     except RecursionError as error:
@@ -95,9 +95,9 @@ def parse(content: bytes) -> Any:
 
 
 def memory(content: bytes) -> int:
-    r"""The most bytes that reading a text takes besides its own: the text in letters, and its values.
+    r"""Return an upper bound of the memory that parsing a text takes, besides the text itself.
 
-    One letter beyond Latin makes all letters of a string as wide as itself, four bytes; it may be written as \u….
+    One letter beyond Latin-1 makes all letters of a string up to four bytes wide; it may be written as \u….
 
     Examples:
         >>> memory(b'"ab"'), memory('"aλ"'.encode()), memory(rb'["\u03bb", 1]')
@@ -139,7 +139,7 @@ def whole(value: Any, field: str, least: int = 0, most: int = MOST_WHOLE) -> int
 
 
 def items(value: Any, field: str, count: int | None = None) -> list[Any]:
-    """Return a list, of so many items where it is said, or raise a `FieldError`."""
+    """Return a list, of `count` items if that is given, or raise a `FieldError`."""
     if not isinstance(value, list) or (count is not None and len(value) != count):
         wanted = "a list" if count is None else f"a list of {count:,}"
         found = f"{len(value):,}" if isinstance(value, list) else short_repr(value)
@@ -155,7 +155,7 @@ def fields(value: Any, field: str) -> dict[str, Any]:
 
 
 def short_repr(value: object, most: int = 60) -> str:
-    """Write a value for a message: never long, and on one line.
+    """Return a value as a short text of one line, for a message.
 
     Examples:
         >>> short_repr("a" * 100, 10), short_repr([1])
@@ -167,7 +167,7 @@ def short_repr(value: object, most: int = 60) -> str:
 
 
 def shorten(message: object, most: int = 400) -> str:
-    """Cut a message that holds a value of the file, and may be as long as that.
+    """Cut a message that may hold a long value of a file.
 
     Examples:
         >>> shorten("must be a number, not 'aaaaaaaa'", 28)
@@ -177,17 +177,17 @@ def shorten(message: object, most: int = 400) -> str:
     return written if len(written) <= most else f"{written[: most - 1]}…"
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [name for name, _ in pairs]
         (twice, *_) = (name for name in made if names.count(name) > 1)
-        raise FieldError(short_repr(twice), "is there twice")
+        raise FieldError(short_repr(twice), "is a duplicate key")
     return made
 
 
 def _check(value: Any, where: tuple[str | int, ...] = ()) -> None:
-    """Raise a `FieldError` that names the first part that is nested too deep or that no file of ours could hold."""
+    """Raise a `FieldError` that names the first part that is nested too deep or has an impossible value."""
     if len(where) > MOST_DEPTH:
         raise FieldError(_named(where[:4]), f"is nested more than {MOST_DEPTH} deep")
     for key, item in _inside(value):
@@ -216,7 +216,7 @@ def _problem(value: Any) -> str:
 
 
 def _named(where: tuple[str | int, ...]) -> str:
-    """Write where a value stands: `ratios[3].median`."""
+    """Return the path of a value: `ratios[3].median`."""
     written = ""
     for key in where:
         name = key if isinstance(key, str) and re.fullmatch("[A-Za-z_][A-Za-z_0-9]{,60}", key) else short_repr(key)

@@ -1,4 +1,4 @@
-"""Before work of more than ten seconds or a gigabyte starts, say what it will take."""
+"""Warn before work that will take more than ten seconds or a gigabyte."""
 
 import time
 import warnings
@@ -10,17 +10,17 @@ SECONDS, BYTES = 10, 10**9
 
 
 class LongWork(UserWarning):
-    """Work that takes long or much memory is about to begin. Nothing is wrong."""
+    """The category of warnings before work that takes long or much memory. Nothing is wrong."""
 
 
 def warn_of_work(what: str, gigaflops: float, nbytes: float) -> None:
-    """Warn if so many thousand millions of float64 multiplications, or so many bytes, are much."""
+    """Warn if the estimated gigaflops (float64) or bytes exceed a threshold."""
     seconds = gigaflops / _speed() if gigaflops > SECONDS else 0
     warn_if_long(what, seconds, nbytes)
 
 
 def warn_if_long(what: str, seconds: float, nbytes: float) -> None:
-    """Warn if so many seconds or bytes are much."""
+    """Warn if the estimated seconds or bytes exceed a threshold."""
     if seconds > SECONDS or nbytes > BYTES:
         took = f"about {seconds:,.0f} s" if seconds >= 1 else "a moment"
         warnings.warn(f"{what}: will take {took} and {nbytes / 1e9:.1f} GB", LongWork, stacklevel=3)
@@ -28,7 +28,7 @@ def warn_if_long(what: str, seconds: float, nbytes: float) -> None:
 
 @cache
 def _speed() -> float:
-    """Thousand millions of float64 multiplications per second on this machine."""
+    """Return the gigaflops per second (float64) of this machine."""
     a = torch.randn(400, 400, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     began = time.perf_counter()
     for _ in range(3):

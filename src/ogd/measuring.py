@@ -1,4 +1,4 @@
-"""Forgetting, measured: one score per old set of examples, before and after, whatever was done against it."""
+"""Measure forgetting: one score for each old set of examples, before and after training on something new."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from ogd.memory.model.eval_mode import isolated_eval_mode
 from ogd.memory.model.parameters import first_parameter
 
 Measure = Literal["accuracy", "loss"] | Callable[[Tensor, Any], Tensor]
-BATCH = 256  # examples at a time, where the data has no batches of its own
+BATCH = 256  # examples at a time, if the data has no batches of its own
 
 
 @dataclass(frozen=True)
 class Scores(Mapping[str, float]):
-    """A model's score on each of several sets; `measure` says what was measured, `sizes` on how many examples."""
+    """A model's score on each of several sets, with the name of the measure and the sizes of the sets."""
 
     scores: Mapping[str, float]
     sizes: Mapping[str, int]
@@ -45,7 +45,7 @@ class Scores(Mapping[str, float]):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Scores side by side. `changes[column][set]` is a column's score less the first column's."""
+    """Scores in columns. `changes[column][set]` is a column's score minus the first column's."""
 
     columns: Mapping[str, Scores]
 
@@ -79,9 +79,10 @@ def forgetting(
     measure: Measure | None = None,
     logits: Logits | Mapping[str, Logits] | None = None,
 ) -> Scores:
-    """A model's score on each old set: call it before and after training on something new, and `compare` the two.
+    """Measure a model's score on each old set.
 
-    The model is in evaluation mode meanwhile, and as before afterwards.
+    Call it before and after training on something new, and `compare` the two. The model is measured in evaluation
+    mode, and restored.
 
     Examples:
         >>> model = nn.Linear(2, 2)
@@ -96,11 +97,18 @@ def forgetting(
 
     Args:
         model: any module.
-        sets: a name for each DataLoader, Dataset, pair of tensors (x, y) or list: all that `remember` takes.
+        sets: data by name: a DataLoader, a Dataset, a pair of tensors (x, y) or a list, as for `remember`.
         measure: "accuracy"; "loss" (the model's own if it returns one, cross-entropy for integer labels, the mean
-            square for others); or a function (z, y) → (B,), the score of each example. None: "accuracy" where
-            labels are one integer per example, else "loss".
-        logits: a function (model, x) → z, or one for each set by name; None: they are found as a memory finds them.
+            square for others); or a function (z, y) → (B,), the score of each example. None: "accuracy" if labels
+            are one integer per example, else "loss".
+        logits: a function (model, x) → z, or one for each set by name; None: as in a memory.
+
+    Returns:
+        The scores by the names of the sets; printed, they are a table.
+
+    Raises:
+        TypeError: if `sets` is not a dictionary of data.
+        ValueError: if a set is empty, or the measure is not defined for its labels.
     """
     if not isinstance(sets, Mapping) or not sets:
         raise TypeError(f'sets must be a dictionary such as {{"march": loader}}, not {sets!r:.60}')
@@ -117,7 +125,18 @@ def forgetting(
 
 
 def compare(before: Scores, after: Scores, **others: Scores) -> Comparison:
-    """Scores before and after as a table to print, with what has changed; more columns by their names.
+    """Compare scores before and after, and further scores by their names.
+
+    Args:
+        before: the result of `forgetting` before training on something new.
+        after: the result of `forgetting` after it.
+        others: more results, as further columns.
+
+    Returns:
+        The comparison with all changes; printed, it is a table.
+
+    Raises:
+        ValueError: if the measures or the sets differ.
 
     Examples:
         >>> before = Scores({"march": 0.985, "april": 0.97}, {"march": 800, "april": 800}, "accuracy")
@@ -133,7 +152,7 @@ def compare(before: Scores, after: Scores, **others: Scores) -> Comparison:
     columns = {"before": before, "after": after, **others}
     for column, scores in columns.items():
         if not isinstance(scores, Scores):
-            raise TypeError(f"{column} must be what ogd.forgetting returned, not {type(scores).__name__}")
+            raise TypeError(f"{column} must be a result of ogd.forgetting, not {type(scores).__name__}")
         if scores.measure != before.measure:
             raise ValueError(f"{column} is measured by {scores.measure}, before by {before.measure}: give measure=")
         if missing := [name for name in before if name not in scores]:
@@ -144,7 +163,7 @@ def compare(before: Scores, after: Scores, **others: Scores) -> Comparison:
 def _score(
     model: nn.Module, name: str, data: object, measure: Measure | None, logits: Logits | None
 ) -> tuple[Measure, float, int]:
-    """The measure that was taken, its mean over the set, and the number of examples."""
+    """Return the measure, its mean over the set, and the number of examples."""
     first = first_parameter(model)
     total = weight = 0.0
     count = 0
@@ -161,12 +180,12 @@ def _score(
 
 
 def _mean(model: nn.Module, x: Any, y: Any, measure: Measure, logits: Logits | None, name: str) -> tuple[Tensor, int]:
-    """The mean score of a batch, and over how many examples or tokens."""
+    """Return the mean score of a batch, and the number of its examples or tokens."""
     named = logits is None and isinstance(x, Mapping) and isinstance(y, Tensor) and accepts_argument(model, "labels")
     if named and measure == "loss":
         result = call_model(model, cast_inputs({**x, "labels": y}, model))
         loss = result.get("loss") if isinstance(result, Mapping) else getattr(result, "loss", None)
-        if isinstance(loss, Tensor):  # as the model itself computes it, its mean
+        if isinstance(loss, Tensor):  # the model's own mean loss
             return loss, int((y != IGNORED).sum())
         z = logits_of(result)
     else:
@@ -180,7 +199,7 @@ def _are_classes(y: Any) -> bool:
 
 
 def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
-    """The score of each example, (B,), or of each of its tokens."""
+    """Return the score of each example, (B,), or of each token."""
     if callable(measure):
         each = measure(z, y)
         if not isinstance(each, Tensor) or each.shape != z.shape[:1]:
@@ -188,7 +207,7 @@ def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
             raise ValueError(f"measure must return a tensor of shape ({len(z)},) for {len(z)} examples, not {found}")
         return each.double()
     if not isinstance(y, Tensor):
-        raise ValueError(f"sets: {name!r} has no labels, {type(y).__name__} in their place: give pairs (x, y)")
+        raise ValueError(f"sets: {name!r} has no labels, but {type(y).__name__}: give pairs (x, y)")
     classes = next_tokens(flat_labels(y), without_tensors(x)[0])
     if classes is not None and classifies(z, classes):
         z, y = z[classes != IGNORED], classes[classes != IGNORED].long()
@@ -197,7 +216,7 @@ def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
         return (z - y.view_as(z)).square().reshape(len(z), -1).mean(1)
     raise ValueError(
         f"sets: {name!r} has labels {y.dtype} of shape {tuple(y.shape)} and outputs of shape {tuple(z.shape)}, "
-        f"of which {measure} is not defined: give measure=, a function (z, y) → (B,)"
+        f"for which {measure} is not defined: give measure=, a function (z, y) → (B,)"
     )
 
 
@@ -211,7 +230,7 @@ def _shown(value: float | None, measure: str, *, change: bool = False) -> str:
 
 
 def _table(rows: list[list[str]]) -> str:
-    """Rows as a Markdown table with aligned columns; the first column holds names."""
+    """Return rows as a Markdown table with aligned columns; the first column holds names."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     first, *rest = widths
     rule = [":" + "-" * (first - 1), *("-" * (w - 1) + ":" for w in rest)]

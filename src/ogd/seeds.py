@@ -1,6 +1,6 @@
-"""Derive every random draw from a seed, its purpose and its counters by a hash.
+"""Seed every random draw by a hash of a seed, the purpose of the draw and its counters.
 
-Were they added up, batch 1 of seed 0 would be batch 0 of seed 1.
+With a sum instead of a hash, batch 1 of seed 0 would be batch 0 of seed 1.
 """
 
 import hashlib
@@ -12,8 +12,8 @@ import torch
 def generator(*parts: int | str) -> torch.Generator:
     """Return the generator of a seed, a purpose and counters; in the laboratory, of a seed, a run and a purpose.
 
-    Its state depends on nothing else, so run 3 draws the same numbers whoever trains beside it, and a draw
-    added for one purpose leaves all others as they were.
+    Its state depends on nothing else. So run 3 draws the same numbers whichever runs are trained with it, and a new
+    draw for one purpose does not change the draws for others.
 
     Examples:
         >>> torch.rand(2, generator=generator(0, 3, "order")).equal(torch.rand(2, generator=generator(0, 3, "order")))
@@ -29,5 +29,5 @@ def number(*parts: int | str) -> int:
 
 
 def draw(seed: int, runs: Sequence[int], purpose: str, total: int, n: int) -> torch.Tensor:
-    """Return n of `total` things in random order for each run, (R, min(n, total)), without repetition."""
+    """Return n of `total` indices in random order for each run, (R, min(n, total)), without repetition."""
     return torch.stack([torch.randperm(total, generator=generator(seed, r, purpose))[:n] for r in runs])

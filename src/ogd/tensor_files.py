@@ -1,6 +1,6 @@
-"""Files of tensors: safetensors, with a JSON document in the metadata and a digest of everything.
+"""Write and read safetensors files with a JSON document in the metadata and a digest of everything.
 
-A file that was altered by anything, a disk or a person, does not match its digest and is refused.
+A file that was changed, by a faulty disk or by a person, does not match its digest and is refused.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from torch import Tensor
 from ogd import json_files
 from ogd.files import SPECIAL, is_special, replacing
 
-DIGEST = "digest"  # the document's own key for it
+DIGEST = "digest"  # its key in the document
 DTYPES = {  # safetensors' names
     **{f"F{8 * t.itemsize}": t for t in (torch.float16, torch.float32, torch.float64)},
     **{f"I{8 * t.itemsize}": t for t in (torch.int8, torch.int16, torch.int32, torch.int64)},
@@ -27,33 +27,33 @@ DTYPES = {  # safetensors' names
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-PART = 2**22  # numbers that are looked at together
-MOST_HEADER, MOST_PARTS = 32 * 2**20, 200_000  # bytes, and objects in it: a header may name tensors without a byte
+PART = 2**22  # numbers that are checked at a time
+MOST_HEADER, MOST_PARTS = 32 * 2**20, 200_000  # largest header: bytes, and objects, since a tensor may be empty
 
 
 def write(path: Path, key: str, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a document under `key` and tensors; a reader of the path sees the old file or the new one, whole."""
+    """Write a document under `key` and tensors; readers see the complete old file or the complete new one."""
     tensors = {name: t.detach().contiguous().cpu() for name, t in tensors.items()}
     whole = {**document, DIGEST: digest(document, tensors)}
     with replacing(path) as temporary:
         try:
-            # one key of metadata: with two, the same content would not give the same file twice
+            # one key of metadata: the order of several keys varies, and with it the file
             _save(tensors, temporary, {key: json.dumps(whole)})
             _check_header(temporary)
-        except SafetensorError as error:  # how it tells of a full disk
+        except SafetensorError as error:  # for example, the disk is full
             raise OSError(f"it could not be written ({error})") from error
 
 
 def read(path: Path, key: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The document and the tensors of a file, or a ValueError that says what is wrong with it.
+    """Return the document and the tensors of a file, or raise a ValueError that names the damage.
 
-    `document["digest"]` is None in files of older versions, which have none.
+    `document["digest"]` is None if the file has no digest.
     """
     if is_special(path):
         raise ValueError(f"it is {SPECIAL}")
     try:
         _check_header(path)
-        with safe_open(path, framework="pt") as file:  # it checks the header: types, shapes and places
+        with safe_open(path, framework="pt") as file:  # checks the types, shapes and offsets in the header
             metadata = file.metadata() or {}
         tensors = _tensors(path)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -68,16 +68,16 @@ def read(path: Path, key: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise ValueError(f"its metadata is damaged ({error})") from error
     if not isinstance(document, dict):
         raise ValueError("its metadata is damaged (not an object)")
-    said = document.pop(DIGEST, None)
-    if said is not None and said != digest(document, tensors):
+    expected = document.pop(DIGEST, None)
+    if expected is not None and expected != digest(document, tensors):
         raise ValueError("its content does not match its digest: it was damaged or altered after it was written")
-    return {**document, DIGEST: said}, tensors
+    return {**document, DIGEST: expected}, tensors
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file whose header is sound.
+    """Return the tensors of a file whose header is valid.
 
-    safetensors would give tensors that are the file itself, mapped: if that shrinks later, they end the process.
+    safetensors would map the file into memory: if the file shrinks later, reading the tensors kills the process.
     """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -86,7 +86,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         found = {}
         for name, about in header.items():
             if about["dtype"] not in DTYPES:
-                raise ValueError(f"its tensor {name!r} is of type {about['dtype']!r}, which no file of ours has")
+                raise ValueError(f"its tensor {name!r} is of type {about['dtype']!r}, which ogd does not write")
             t = torch.empty(about["shape"], dtype=DTYPES[about["dtype"]])
             file.seek(8 + size + about["data_offsets"][0])
             if t.numel() and file.readinto(t.view(-1).view(torch.uint8).numpy().data) != t.nbytes:
@@ -96,7 +96,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _save(tensors: dict[str, Tensor], temporary: Path, metadata: dict[str, str]) -> None:
-    """Save in a folder that `files.sweep` knows: safetensors writes a hidden file first, whose owner is unknown."""
+    """Save in a folder that `files.sweep` recognises, because safetensors writes a hidden file of its own first."""
     folder = temporary.with_name(f"{temporary.name[:-8]}{secrets.token_hex(4)}")
     folder.mkdir()
     try:
@@ -111,13 +111,13 @@ def _check_header(path: Path) -> None:
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if MOST_HEADER < size < path.stat().st_size:
-            raise ValueError(f"its header has {size:,} bytes; the most that is read is {MOST_HEADER:,}")
+            raise ValueError(f"its header has {size:,} bytes; at most {MOST_HEADER:,} are read")
         if file.read(min(size, MOST_HEADER)).count(b"{") > MOST_PARTS:
             raise ValueError(f"its header has more than {MOST_PARTS:,} parts")
 
 
 def is_finite(t: Tensor) -> bool:
-    """Whether all numbers are finite, looked at in parts: `t.isfinite()` takes as much memory again.
+    """Return whether all numbers are finite, checked in parts, because `t.isfinite()` needs much memory.
 
     Examples:
         >>> is_finite(torch.zeros(3)), is_finite(torch.tensor([1.0, float("nan")])), is_finite(torch.empty(0))
@@ -127,7 +127,7 @@ def is_finite(t: Tensor) -> bool:
 
 
 def digest(document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A fingerprint of a document and tensors.
+    """Return a fingerprint of a document and tensors.
 
     Examples:
         >>> one = digest({"a": 1}, {"t": torch.zeros(2)})

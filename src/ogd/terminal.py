@@ -1,10 +1,10 @@
-"""What is printed is what it seems: names, paths and messages cannot steer a terminal."""
+"""Escape letters in names, paths and messages that would control a terminal."""
 
 import unicodedata
 
 
 def visible(text: object, keep: str = "") -> str:
-    r"""Return a text with whatever a terminal would obey or hide written as an escape, except the letters to keep.
+    r"""Return a text with every letter that a terminal would obey or hide as an escape, except the letters to keep.
 
     Examples:
         >>> visible("fashion[v2]"), visible("red\x1b[31m"), visible("half\udcff"), visible("59.0 ± 1.4 °")
@@ -17,7 +17,7 @@ def visible(text: object, keep: str = "") -> str:
 
 
 def is_unicode(text: str) -> bool:
-    r"""Whether a text can be written to a file: names of files and arguments may hold bytes that are no letters.
+    r"""Return whether a text can be encoded: names of files and arguments may hold bytes that are not letters.
 
     Examples:
         >>> is_unicode("λ"), is_unicode("half\udcff")

@@ -208,7 +208,7 @@ def test_a_plugin_s_records_are_read_with_the_plugin(gathered):
         ("<<<<<<< HEAD", "it is not JSON"),
         ("{}", "it has no schema number"),
         ("[" * 100_000, "it is nested more than 32 deep"),
-        ('{"a": 1, "a": 2}', "'a': is there twice"),
+        ('{"a": 1, "a": 2}', "'a': is a duplicate key"),
         (b"\xff", r"it is not UTF-8 text \(byte 0\)"),
         (b" " * json_files.MOST_BYTES, "it is larger than 67,108,864 bytes"),
         (lambda text: text[:-9], "it is not JSON"),

@@ -62,7 +62,7 @@ def test_a_record_of_speeds_is_checked(tmp_path, capsys, field, value, said):
         ("[" * 40 + "]" * 40, "[0][0][0][0]: is nested more than 32 deep"),
         ("9" * 5000, "it is not JSON"),
         ("NaN", "must be a finite number, not nan"),
-        ('{"a": 1, "a": 2}', "'a': is there twice"),
+        ('{"a": 1, "a": 2}', "'a': is a duplicate key"),
         ("[" + "[]," * 2_500_000 + "[]]", "it would take more than 268,435,456 bytes of memory"),
         ('"' + " " * json_files.MOST_BYTES + '"', "it is larger than 67,108,864 bytes"),
         (b"\xff", "it is not UTF-8 text (byte 0)"),

@@ -1,4 +1,4 @@
-"""The memories inside other people's training loops, one module per framework.
+"""Use memories in the training loops of frameworks, one module per framework.
 
 Each module needs its framework and is imported by name: `ogd.integrations.lightning`, `ogd.integrations.transformers`,
 `ogd.integrations.avalanche`. Nothing in ogd imports them.

@@ -11,16 +11,16 @@ from ogd.memory import ExampleMemory, Memory
 
 
 class OGDPlugin(SupervisedPlugin):
-    """Protects what was remembered, and at the end of an experience remembers it: a task is one experience.
+    """Protects remembered experiences during training, and remembers each experience at its end as a task.
 
-    The memory is part of Avalanche's checkpoints, which pickle the strategy: the plugin gives them its options and
-    the memory's state, of plain values and tensors.
+    The memory is part of Avalanche's checkpoints, which pickle the strategy: the plugin adds its options and the
+    memory's state, of plain values and tensors.
 
     Args:
         memory: a memory of the strategy's model; or `ogd.ExampleMemory` or `ogd.GradientMemory`, to make one when the
             first experience begins.
         remember: whether an experience is remembered at its end. False: call `plugin.memory.remember` yourself.
-        options: those of the memory to make, and of its `protect` (`every`, …).
+        options: options of the memory to make, and of its `protect` (`every`, …).
     """
 
     def __init__(self, memory: Memory | type[Memory] = ExampleMemory, *, remember: bool = True, **options: Any):
@@ -47,7 +47,7 @@ class OGDPlugin(SupervisedPlugin):
 
 
 def pairs(dataset: Any, with_task: bool) -> DataLoader[Any]:
-    """Triples (x, y, task) in a loader of pairs: (x, y), or ((x, task), y) for a model of several heads."""
+    """Return a loader of pairs for triples (x, y, task): (x, y), or ((x, task), y) for a model of several heads."""
 
     def pair(examples: Any) -> tuple[Any, Any]:
         x, y, task = dataset.collate_fn(examples)

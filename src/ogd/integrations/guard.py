@@ -1,4 +1,4 @@
-"""What all integrations share: a memory that is made when its model is known, and protects while a task is trained."""
+"""The common part of all integrations: make a memory when its model is known, and protect while a task is trained."""
 
 import inspect
 from collections.abc import Iterable, Mapping
@@ -10,11 +10,11 @@ from ogd.memory import Memory, Protection
 
 
 class Guard:
-    """A memory, and the protections of the task under way.
+    """A memory, and its protections while a task is trained.
 
     Args:
         memory: a memory, or the class of the memory to make when the first task begins.
-        options: of the class's `protect` (`every`, …), and of the memory to make.
+        options: options of `protect` (`every`, …), and of the memory to make.
     """
 
     def __init__(self, memory: Memory | type[Memory], options: Mapping[str, Any]):
@@ -30,8 +30,8 @@ class Guard:
             raise TypeError(f"{', '.join(unknown)}: not an option of {kind.__name__}, nor of its protect")
         if self.memory is not None and self.options:
             given = ", ".join(self.options)
-            raise TypeError(f"{given}: a given memory has its own options; give either a memory or these")
-        self._stored: Mapping[str, Any] | None = None  # a state that came before there was a model
+            raise TypeError(f"{given}: a given memory has its own options; give either a memory or these options")
+        self._stored: Mapping[str, Any] | None = None  # a state that was loaded before there was a model
         self._protections: list[Protection] = []
 
     def memory_for(self, model: nn.Module) -> Memory:
@@ -55,23 +55,23 @@ class Guard:
         self._protections = [memory.protect(optimizer, **self.protect_options) for optimizer in optimizers]
 
     def settle(self) -> None:
-        """Project what is pending, before the weights are looked at."""
+        """Project pending steps, before the weights are read."""
         if self.memory is not None:
             self.memory.settle()
 
     def stop(self) -> None:
-        """End what `begin` began."""
+        """End the protections that `begin` made."""
         for protection in self._protections:
             protection.unprotect()
         self._protections = []
 
     def fail(self) -> None:
-        """End it after an error; of a sharded memory when the next task begins, since other ranks may not take part."""
+        """End the protections after an error; if the memory is sharded, when the next task begins on all ranks."""
         if not getattr(self.memory, "sharded", False):
             self.stop()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memory's state, of plain values and tensors; empty where there is no memory yet."""
+        """Return the memory's state, of plain values and tensors; empty if there is no memory yet."""
         if self._stored is not None:
             return dict(self._stored)
         return {} if self.memory is None else self.memory.state_dict()

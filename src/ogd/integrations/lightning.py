@@ -1,4 +1,4 @@
-"""Lightning: a callback that protects what earlier calls of `Trainer.fit` have taught a model."""
+"""Lightning: a callback that protects what a model has learned in earlier calls of `Trainer.fit`."""
 
 import os
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from ogd.memory.loading import KINDS
 
 
 class OGD(Callback):
-    """Protects during `fit` what was remembered, and at its end remembers the training data: a task is one `fit`.
+    """Protects remembered tasks during `fit`, and remembers the training data of each `fit` at its end as a task.
 
-    The memory is part of Lightning's checkpoints, under `callbacks`, and comes back with `ckpt_path=`. A checkpoint
-    that is made while a task is trained holds the tasks before it; `trainer.save_checkpoint(path)` after `fit` makes
-    one that holds this task as well, and `OGD.from_checkpoint(path)` takes the memory from it to another process.
+    The memory is part of Lightning's checkpoints, under `callbacks`, and is restored with `ckpt_path=`. A checkpoint
+    that is made during `fit` holds the earlier tasks. After `fit`, `trainer.save_checkpoint(path)` makes one that
+    holds this task too, and `OGD.from_checkpoint(path)` reads the memory in another process.
 
     Examples:
         >>> from torch import nn
@@ -44,10 +44,10 @@ class OGD(Callback):
 
     Args:
         memory: a memory of the LightningModule or of a module in it; or `ogd.ExampleMemory` or `ogd.GradientMemory`,
-            to make one of the LightningModule when the first `fit` begins, whose logits are what its `forward` returns.
+            to make one for the LightningModule when the first `fit` begins; its logits are the result of `forward`.
         remember: whether the training data are remembered at the end of `fit`. False: call
-            `callback.memory.remember` yourself, where a task needs `classes=` or other data.
-        options: those of the memory to make, and of its `protect` (`every`, …).
+            `callback.memory.remember` yourself, for example if a task needs `classes=` or other data.
+        options: options of the memory to make, and of its `protect` (`every`, …).
     """
 
     def __init__(self, memory: Memory | type[Memory] = ExampleMemory, *, remember: bool = True, **options: Any):
@@ -94,7 +94,7 @@ class OGD(Callback):
         self._remember(trainer, pl_module)
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if trainer.global_step:  # resumed from its own end, a fit trains nothing more and has no on_train_end
+        if trainer.global_step:  # a fit that resumes at its end trains nothing and has no on_train_end
             self._remember(trainer, pl_module)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:

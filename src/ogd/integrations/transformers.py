@@ -1,7 +1,7 @@
-"""Hugging Face: a callback that protects what earlier calls of `Trainer.train` have taught a model.
+"""Hugging Face: a callback that protects what a model has learned in earlier calls of `Trainer.train`.
 
-It works with a `PeftModel` as with any other: what is trainable is protected. A loop that is written with Accelerate
-needs no callback: `accelerator.register_for_checkpointing(memory)` saves a memory with everything else.
+It also works with a `PeftModel`, whose trainable parameters are protected. A loop written with Accelerate needs no
+callback: `accelerator.register_for_checkpointing(memory)` saves a memory with everything else.
 """
 
 import os
@@ -21,11 +21,11 @@ IGNORED = -100  # Hugging Face's label for a token that does not count
 
 
 class OGDCallback(TrainerCallback):
-    """Protects during `train` what was remembered, and at its end remembers the training data: a task is one `train`.
+    """Protects remembered tasks during `train`, and remembers the training data of each `train` at its end as a task.
 
     Each checkpoint's folder gets a file `ogd.safetensors` with the memory; `resume_from_checkpoint` finds it there.
-    When training has ended, the memory, which now holds this task too, is written into the output folder, unless
-    `save_strategy` is "no"; `OGDCallback.load(folder, model)` takes it from there to another process.
+    At the end of training the memory, which now holds this task too, is written into the output folder, unless
+    `save_strategy` is "no"; `OGDCallback.load(folder, model)` reads it in another process.
 
     Examples:
         >>> import tempfile, torch
@@ -48,8 +48,8 @@ class OGDCallback(TrainerCallback):
             first `train` begins.
         remember: whether the training data are remembered at the end of `train`. False: call
             `callback.memory.remember` yourself.
-        options: those of the memory to make, and of its `protect` (`every`, …). In a `GradientMemory` of a model whose
-            labels are tokens `outputs` must be a function, such as `next_tokens`.
+        options: options of the memory to make, and of its `protect` (`every`, …). If the labels are tokens, `outputs`
+            of a `GradientMemory` must be a function, such as `next_tokens`.
     """
 
     def __init__(self, memory: Memory | type[Memory] = ExampleMemory, *, remember: bool = True, **options: Any):
@@ -64,17 +64,17 @@ class OGDCallback(TrainerCallback):
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], model: nn.Module, **options: Any) -> Self:
-        """Return a callback with the memory in an output folder or a checkpoint's.
+        """Return a callback with the memory in an output folder, or in the folder of a checkpoint.
 
         Args:
             folder: the folder that holds `ogd.safetensors`.
             model: the model, with the weights of that time.
-            options: those of the callback, such as `every`. For options of the memory, use `ogd.load` yourself.
+            options: options of the callback, such as `every`. For options of the memory, use `ogd.load`.
         """
         return cls(load(Path(folder) / FILE, model), **options)
 
     def restore(self, folder: str | os.PathLike[str]) -> None:
-        """Name the folder before `train(resume_from_checkpoint=folder)`, if it is not in the output folder."""
+        """Set the folder of the next `train(resume_from_checkpoint=folder)`, if it is not in the output folder."""
         self._folder = Path(folder)
 
     def on_train_begin(
@@ -121,7 +121,7 @@ class OGDCallback(TrainerCallback):
             write_to(memory, Path(args.output_dir), args.should_save)
 
     def _saved(self, args: TrainingArguments, step: int) -> dict[str, Any]:
-        """The state in the folder of the checkpoint that training resumes from; Trainer does not say which it is."""
+        """Return the state in the folder that training resumes from, which Trainer does not pass to callbacks."""
         given, self._folder = self._folder or args.resume_from_checkpoint, None
         folder = Path(given) if isinstance(given, str | Path) else Path(args.output_dir) / f"checkpoint-{step}"
         if not (folder / FILE).is_file():
@@ -133,7 +133,7 @@ class OGDCallback(TrainerCallback):
 
 
 def write_to(memory: Memory, folder: Path, here: bool) -> None:
-    """Put the memory into a folder. Every rank must call it, since a sharded memory is of all; one of them writes."""
+    """Write the memory into a folder, on one rank; every rank must call it, because a memory may be sharded."""
     stored = memory.state_dict()
     if here:
         folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def write_to(memory: Memory, folder: Path, here: bool) -> None:
 
 
 def next_tokens(z: Tensor, y: Tensor) -> Tensor:
-    """For `outputs=` of a causal language model: the mean log-probability of a sequence's true next tokens, (B,).
+    """Return the mean log-probability of each sequence's next tokens, (B,), for `outputs=` of a causal model.
 
     Examples:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What is remembered and how it protects: the heart of ogd. It imports nothing of the laboratory."""
+"""The library: memories, and how they protect a model. It imports nothing of the laboratory."""
 
 from ogd.long_work import LongWork
 from ogd.memory.blocks.block import Block

@@ -1,4 +1,4 @@
-"""Arguments of the memories are what they must be, or an error names the argument and what would be right."""
+"""Check the arguments of the memories; an error names the argument and what it must be."""
 
 import math
 import sys
@@ -63,7 +63,7 @@ def check_classes(classes: object) -> None:
     if not isinstance(classes, Sequence) or not all(is_whole(c, -math.inf) for c in classes):
         raise TypeError(f"classes must be a list of whole numbers, such as [0, 1], not {classes!r}")
     if not classes or min(classes) < 0 or len({int(c) for c in classes}) < len(classes):
-        raise ValueError(f"classes must be different logit indices, one at least, none negative, not {classes}")
+        raise ValueError(f"classes must be at least one logit index, all different and none negative, not {classes}")
 
 
 def check_generator(generator: object) -> None:
@@ -97,7 +97,7 @@ def check_loss_weights(alpha: object, labels: object) -> None:
         raise ValueError(f"alpha must be a number, 0 or more, not {alpha!r}")
     check_flag("labels", labels)
     if alpha == 0 and not labels:
-        raise ValueError("alpha=0 with labels=False rehearses nothing")
+        raise ValueError("alpha=0 with labels=False rehearses nothing: give alpha= a weight, or labels=True")
 
 
 def check_task(task: object, n: int) -> None:
@@ -120,5 +120,7 @@ def check_update(update: object, params: Mapping[str, Tensor]) -> None:
         if u.shape != known.get(name):
             wanted = f"the parameter {tuple(known[name])}" if name in known else "the model has no such parameter"
             raise ValueError(f"update of {name!r} has shape {tuple(u.shape)}, {wanted}")
-        if u.device.type == "cpu" and not bool(u.isfinite().all()):  # elsewhere the answer would have to be waited for
-            raise ValueError(f"update of {name!r} is not finite: NaN or infinity would reach every parameter")
+        if u.device.type == "cpu" and not bool(u.isfinite().all()):  # a GPU would have to be waited for
+            raise ValueError(
+                f"update of {name!r} is not finite: projected, NaN or infinity would reach every parameter"
+            )

@@ -1,4 +1,4 @@
-"""class ExampleMemory: a few examples with the model's outputs, which protect those outputs by rehearsal."""
+"""class ExampleMemory: keep a few examples with the model's outputs, and protect these outputs by rehearsal."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -49,18 +49,18 @@ from ogd.memory.ranks.agreement import check_same
 from ogd.memory.ranks.collective import common_generator, torch_seed
 from ogd.memory.stats import ExampleStats
 
-EXPLAINED = 64  # examples, enough to tell how they can be packed
-ROUNDING = {torch.bfloat16: 0.2, torch.float16: 0.05}  # shares of outputs that rounding may change
+EXPLAINED = 64  # examples: enough to find their packing
+ROUNDING = {torch.bfloat16: 0.2, torch.float16: 0.05}  # largest relative change of outputs by rounding
 ROUNDING_ELSE = 0.02
 
 
 class ExampleMemory(Memory):
-    """A few examples of finished tasks with the model's outputs, which protect those outputs by rehearsal.
+    """A few examples of finished tasks with the model's outputs, which protect these outputs by rehearsal.
 
-    Inputs are kept in as few bytes as lose nothing, or next to nothing, with labels if they are given, and the outputs
-    at the time. What is kept never changes. Labels that repeat the tokens of the input, as Hugging Face's causal models
-    take them, are kept as the next token of each. A frozen model can be remembered too; it is protected when it is
-    unfrozen.
+    Inputs are packed into few bytes, without loss or almost, and kept with their labels, if there are any, and with the
+    outputs at the time. A kept example never changes. Labels that repeat the tokens of the input, as Hugging Face's
+    causal models take them, are kept as next tokens. A frozen model can be remembered too; its protection begins when
+    it is unfrozen.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -74,15 +74,15 @@ class ExampleMemory(Memory):
 
     Args:
         model: any module.
-        per_task: how many examples of a task, or of a stream, are kept; None for all that are given.
-        logits: a function (model, x) → z that computes the logits; None: they are model(x), model(*x) or model(**x),
-            as its forward takes x, or the `.logits` of that.
+        per_task: how many examples of a task, or of a stream, are kept; None for all.
+        logits: a function (model, x) → z that computes the logits. None: they are model(x), model(*x) or model(**x),
+            whichever fits the model's forward, or the `.logits` of its result.
         params: which parameters rehearsal moves: names, prefixes of names ("encoder") or parameters; None for all.
-        budget: the most that may be stored: a number of examples, or bytes ("64MB"); None: no limit.
-        shrink: whether old tasks give up examples when a new task does not fit the budget, until all have shares as
-            equal as possible. False: raise `BudgetExceeded`.
-        freeze_buffers: whether buffers that a forward pass would change (BatchNorm's running statistics) stay as they
-            are from the first remembered task on; such layers use them in training too. False: they move, and
+        budget: the largest number of examples, or of bytes ("64MB"), that may be stored; None: no limit.
+        shrink: whether old tasks lose examples when a new task does not fit the budget, until all tasks have equal
+            shares, as far as possible. False: raise `BudgetExceeded`.
+        freeze_buffers: whether buffers that a forward pass would change (BatchNorm's running statistics) are frozen
+            from the first remembered task on; such layers then use them in training too. False: they change, and
             remembered outputs drift with them.
         distributed: whether the ranks of torch.distributed share one memory. False: each rank has its own memory, for
             its own model.
@@ -114,11 +114,11 @@ class ExampleMemory(Memory):
         )
         self.examples = Examples()
         self.seed = torch_seed()
-        self.draws = 0  # batches that have been rehearsed: the next is drawn by this number
-        self.observed = 0  # examples of a stream that have been seen
+        self.draws = 0  # number of rehearsed batches, which seeds the next draw
+        self.observed = 0  # number of examples of the stream so far
         self._prefetcher = Prefetcher()
-        self._resumed: list[int] = []  # see `_since`; of optimizers that are not protected yet
-        self._alike: Examples | None = None  # the last examples that were seen to be the same on all ranks
+        self._resumed: list[int] = []  # `_since` of a loaded state, for optimizers that are not protected yet
+        self._alike: Examples | None = None  # the last examples that were found equal on all ranks
         self._had_protected_step = True  # whether there was a protected step since the last task was remembered
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class ExampleMemory(Memory):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the examples and their outputs, about what `save` writes."""
+        """The bytes of the examples and their outputs, about the size of the file that `save` writes."""
         return self.examples.nbytes
 
     def __repr__(self) -> str:
@@ -153,27 +153,33 @@ class ExampleMemory(Memory):
     ) -> None:
         """Keep examples of a finished task with the outputs that the model gives for them now, in evaluation mode.
 
-        Afterwards the model's modes, buffers, gradients and hooks and the random state are as they were. With several
-        ranks of torch.distributed all must call it, each with its part of the data or all with the same.
+        The model's modes, buffers, gradients and hooks and the random state are restored. With several ranks of
+        torch.distributed all must call it, each with its part of the data or all with the same data.
 
         Args:
             data: a DataLoader, a Dataset, tensors, or a list of batches or examples. A batch is a pair (x, y), where x
                 may be a tuple, list or dict of tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict
                 with the key "labels".
             per_task: how many examples of this task are kept; None: the memory's own number.
-            choose: how they are drawn. "uniform": every example is equally likely. "balanced": equal numbers of each
-                label, as far as possible; this reads all of the data. "uncertain": the less certain the model is of an
-                example, the more likely it is drawn; this computes the outputs of 20 times as many examples.
+            choose: how the examples are drawn. "uniform": every example is equally likely. "balanced": equal numbers
+                of each label, as far as possible; this reads all of the data. "uncertain": examples of which the model
+                is uncertain are more likely; this computes the outputs of `20 × per_task` examples.
             merge: draw `merge × per_task` examples, group similar ones of each label and keep the means of the groups.
-                For inputs of floating point, and in one process. Labels that are not classes take no part in the
-                grouping, and are averaged too.
-            classes: which logits are the task's, in a model of several heads; None: all. The labels must be among them.
+                It needs floating-point inputs and one process. Labels that are not classes do not affect the grouping,
+                and are averaged too.
+            classes: which logits belong to the task, in a model of several heads; None: all. Labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
-            generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
+            generator: draws the examples. None: a generator seeded by torch's seed and the size of the memory.
 
         Raises:
             BudgetExceeded: if the task does not fit the budget. Nothing is stored then.
             ValueError: if rehearsal could not protect the outputs, or an argument or the data are not as described.
+
+        Examples:
+            >>> memory = ExampleMemory(nn.Linear(4, 3), per_task=6)
+            >>> memory.remember((torch.randn(20, 4), torch.arange(20) % 3), choose="balanced")
+            >>> memory.task_sizes
+            (6,)
         """
         count = self.per_task if per_task is None else per_task
         check_per_task(count)
@@ -184,9 +190,9 @@ class ExampleMemory(Memory):
         check_generator(generator)
         self._check_single_process(choose, merge)
         check_parameters(self.model)
-        check_model(self.model, self._parameters.named())  # a frozen model may be unfrozen before it is rehearsed
+        check_model(self.model, self._parameters.named())  # a frozen model may be unfrozen later
         if self.observed:
-            raise ValueError("this memory keeps a stream (observe): remember tasks with a memory of its own")
+            raise ValueError("this memory keeps a stream (observe): use another memory to remember tasks")
         self._settle()
         self._check_moves()
         model = ScoredModel(self.model, logits or self.logits, classes)
@@ -219,26 +225,32 @@ class ExampleMemory(Memory):
     ) -> Rehearsal:
         """Rehearse kept examples in the optimizer's steps from now on.
 
-        Every k-th step the gradient of the remembered loss of a batch from memory is added to `.grad`, k times. It
-        comes after gradients were clipped or unscaled, and stays in `.grad` until you set it to zero.
+        Every k-th step adds k times the gradient of the remembered loss of a batch from memory to `.grad`, after
+        gradients were clipped or unscaled. It stays in `.grad` until you set it to zero.
 
             ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
 
-        Where a model has gained outputs since, the first term is over those that it had.
+        If the model has gained outputs since, the first term is over the remembered outputs.
 
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn.
             every: how many steps share one rehearsal.
             batch_size: how many examples are rehearsed at a time.
-            alpha: the weight of the outputs.
-            labels: whether labels count.
+            alpha: the weight of the first term, the change of the outputs.
+            labels: whether to add the second term, the cross-entropy.
 
         Returns:
-            The rehearsal, a context manager that ends it; ignore it to protect until `unprotect`. `rehearsal.loss` is
-            the remembered loss of the last batch.
+            The rehearsal. As a context manager it ends with its block; otherwise it lasts until `unprotect`.
+            `rehearsal.loss` is the remembered loss of the last batch.
 
         Raises:
             ValueError: if the optimizer cannot be protected, or holds no protected parameter.
+
+        Examples:
+            >>> model = nn.Linear(4, 3)
+            >>> optimizer, memory = torch.optim.Adam(model.parameters()), ExampleMemory(model)
+            >>> memory.protect(optimizer, every=4, batch_size=64)
+            Rehearsal(Adam, every=4, batch_size=64)
         """
         check_every(every, auto=False)
         check_count("batch_size", batch_size)
@@ -249,14 +261,17 @@ class ExampleMemory(Memory):
         )
 
     def observe(self, x: Any, y: Any = None) -> None:
-        """Show the memory a batch of a stream without tasks: it keeps a uniform draw of all that it has seen.
+        """Keep a uniform draw of a stream without tasks, given its next batch.
 
         Call it in your loop, with the batch that you train on. At most `per_task` examples are kept (a reservoir), each
         with the model's outputs at the time it entered. A memory keeps a stream or tasks, not both.
 
         Args:
             x: the inputs of the batch.
-            y: their labels; None without any.
+            y: the labels; None if there are none.
+
+        Raises:
+            ValueError: if the memory holds tasks, has per_task=None, or is shared by several ranks.
 
         Examples:
             >>> memory = ExampleMemory(nn.Linear(4, 3), per_task=8)
@@ -266,11 +281,13 @@ class ExampleMemory(Memory):
             ((8,), 30)
         """
         if self.per_task is None:
-            raise ValueError("per_task=None keeps all of a task, and a stream has no end: give the memory a number")
+            raise ValueError(
+                "per_task=None would keep a whole stream, which has no end: give the memory a number, per_task=200"
+            )
         if self._shared:
             raise ValueError("observe is for one process: with several ranks remember tasks, or use distributed=False")
         if len(self) and not self.observed:
-            raise ValueError("this memory holds tasks: observe a stream with a memory of its own")
+            raise ValueError("this memory holds tasks: use another memory to observe a stream")
         check_parameters(self.model)
         chunk = as_pair((x, y))
         n = length(chunk)
@@ -301,13 +318,19 @@ class ExampleMemory(Memory):
     ) -> Tensor | None:
         """Return the mean remembered loss of a batch drawn from memory, with its graph; None if the memory is empty.
 
-        It is for those who want the loss in their own loop instead of `protect`. With several ranks each takes its part
-        of the batch: their sum is the loss.
+        Use it to add the loss in your own loop instead of `protect`. With several ranks each returns its part of the
+        loss; their sum is the loss.
 
         Args:
             batch_size: how many examples are drawn.
-            alpha: the weight of the outputs.
-            labels: whether labels count.
+            alpha: the weight of the change of the outputs.
+            labels: whether to add the cross-entropy of the labels.
+
+        Examples:
+            >>> model = nn.Linear(4, 3)
+            >>> memory = ExampleMemory(model)
+            >>> memory.remember((torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])))
+            >>> memory.remembered_loss().backward()
         """
         check_count("batch_size", batch_size)
         check_loss_weights(alpha, labels)
@@ -315,26 +338,33 @@ class ExampleMemory(Memory):
         return None if found is None else found[0] / found[1]
 
     def forget(self, task: int) -> None:
-        """Forget a task, by its place in `task_sizes`: it is no longer rehearsed.
+        """Forget a task, so that it is no longer rehearsed. With several ranks all must call it.
 
-        The tasks after it move up by one place. -1 is the last one. With several ranks all must call it.
+        Args:
+            task: the place of the task in `task_sizes`; -1 is the last task. Later tasks move up by one place.
+
+        Raises:
+            IndexError: if there is no such task.
         """
         check_task(task, len(self.task_sizes))
         self._settle()
         self._check_moves()
         with self._transaction():
             self._replace(self.examples.without_task(range(len(self.task_sizes))[task]))
-            self._had_protected_step = True  # the last task may be one whose outputs have moved since, as they may
+            self._had_protected_step = True  # the last task may now be an older one, whose outputs may have moved
 
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
     ) -> Explanation:
-        """Find out on some examples how `remember` would keep such data, and store nothing.
+        """Show on some examples how `remember` would keep such data, and store nothing.
 
         Args:
-            data: as `remember` takes it.
+            data: as in `remember`.
             classes: as in `remember`.
             logits: as in `remember`.
+
+        Returns:
+            The explanation; printed, it is a table.
 
         Examples:
             >>> _ = torch.manual_seed(0)
@@ -359,7 +389,7 @@ class ExampleMemory(Memory):
         return explain_examples(examples)
 
     def stats(self) -> ExampleStats:
-        """Measure how far the remembered outputs have moved, task by task."""
+        """Measure how far the remembered outputs of each task have moved."""
         check_parameters(self.model)
         if self._protections:
             self._check_moves()
@@ -367,9 +397,11 @@ class ExampleMemory(Memory):
         return ExampleStats(len(self), drift, tuple(rehearsal.loss for rehearsal in self._protections))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything stored, as plain values and tensors."""
+        """Return the contents of the memory, as plain values and tensors."""
         self._settle()
-        if self._protections and not self._shared:  # other ranks may not take part, and a sharded model waits for them
+        if (
+            self._protections and not self._shared
+        ):  # other ranks may not call it, and a sharded model would wait for them
             self._check_moves()
         weights = Fingerprint.of(Store(), self._parameters.named()).to_state()
         draws = {"seed": self.seed, "draws": self.draws, "since": self._since, "observed": self.observed}
@@ -377,10 +409,10 @@ class ExampleMemory(Memory):
         return header | draws | examples_state(self.examples)
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
-        """Replace what is stored by a `state_dict`, tried on the model; an error changes nothing.
+        """Replace the contents by a `state_dict`, after a try on the model; an error changes nothing.
 
         Args:
-            stored: what `state_dict` returned.
+            stored: the result of `state_dict`.
 
         Raises:
             ValueError: if the state is damaged, or belongs to another model.
@@ -394,7 +426,7 @@ class ExampleMemory(Memory):
         examples = self._within_budget(examples, seeds.generator(seed, "load", len(examples)))
         self._settle()
         if weights is not None and weights.differs(Store(), self._parameters.named()):
-            warn_of_other_weights("its outputs have nothing to do with those that are remembered")
+            warn_of_other_weights("its outputs are not those that are remembered")
         with self._transaction(*self._protections):
             self._statistics.restore(stored)
             self.seed, self.draws, self.observed = seed, draws, observed
@@ -412,7 +444,7 @@ class ExampleMemory(Memory):
 
     @property
     def _since(self) -> list[int]:
-        """Steps since their last rehearsal, of the protected optimizers in their order."""
+        """Steps since the last rehearsal of each protected optimizer."""
         return [n for rehearsal in self._protections for n in rehearsal.since] or list(self._resumed)
 
     def _take_resumed(self, n: int) -> list[int]:
@@ -441,21 +473,21 @@ class ExampleMemory(Memory):
             rehearsal.reset()
 
     def _examples_here(self) -> Examples:
-        """Return the examples, which follow the model to its device."""
+        """Return the examples, on the device of the model."""
         device = device_of(self.model)
         if any(group.z.device != device for group in self.examples.groups):
             self.examples = self.examples.to(device)
         return self.examples
 
     def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
-        """Return the summed loss of drawn examples on this rank, and how many they are on all; None without any."""
+        """Return the summed loss of drawn examples on this rank, and their number on all ranks; None if empty."""
         if self._shared:
             self._check_alike()
         self._had_protected_step = True
         if not len(self):
             return None
         if not alpha and not any(group.labelled for group in self.examples.groups):
-            raise ValueError("alpha=0 rehearses the labels alone, and no labels are kept: give alpha= a weight")
+            raise ValueError("alpha=0 rehearses only labels, and no labels are kept: give alpha= a weight, such as 0.5")
         number, self.draws = self.draws, self.draws + 1
         with eval_mode(self.model):
             batches = self._batches(number, batch_size)
@@ -464,12 +496,12 @@ class ExampleMemory(Memory):
         if losses and not loss.requires_grad and self._parameters.trainable():
             raise ValueError(
                 "the remembered outputs do not depend on any trainable parameter, so rehearsal cannot protect them: "
-                "look at logits=, and for .detach() or no_grad in the model"
+                "check logits=, and look for .detach() or no_grad in the model"
             )
         return loss, min(batch_size, len(self))
 
     def _batches(self, number: int, size: int) -> Iterable[Batch]:
-        """Return this rank's part of batch `number`, by form; a rank may have none."""
+        """Return this rank's part of batch `number`, one batch per form; it may be empty."""
         examples = self._examples_here()
         if examples.same_form and not self._shared:
             return [self._prefetcher.batch(examples, self.seed, number, size)]
@@ -484,7 +516,7 @@ class ExampleMemory(Memory):
         return params if self.params is None else list(self._parameters.among(params).values())
 
     def _output_change(self, rows: Tensor) -> tuple[float, float]:
-        """Return the root mean square change of some examples' outputs, and that of the outputs."""
+        """Return the root mean square of the change of some examples' outputs, and of the outputs."""
         change, size, n = 0.0, 0.0, 0
         with isolated_eval_mode(self.model), torch.no_grad():
             for some in rows.split(CHUNK_SIZE):
@@ -520,7 +552,7 @@ class ExampleMemory(Memory):
             self._alike = self.examples
 
     def _check_fits(self, examples: Examples) -> None:
-        """Raise a ValueError unless the model takes an example of each form."""
+        """Raise a ValueError unless the model accepts an example of each form."""
         with isolated_eval_mode(self.model), torch.no_grad():
             for group in examples.groups:
                 batch = group.batch(torch.zeros(1, dtype=torch.long, device=group.z.device), examples.tasks)
@@ -540,5 +572,5 @@ def _counters(stored: Mapping[str, Any], examples: Examples) -> tuple[int, int, 
     except (KeyError, TypeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if observed and (len(examples.tasks) > 1 or observed < len(examples)):
-        raise ValueError("the state claims to hold a stream, but its examples belong to tasks")
+        raise ValueError("the state is malformed: `observed` counts a stream, but the examples belong to tasks")
     return seed, draws, since, observed

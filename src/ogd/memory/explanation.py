@@ -1,4 +1,4 @@
-"""What remembering a task would store, found out on a few of its examples: nothing is stored."""
+"""Explain what `remember` would store, from a few examples."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from ogd.memory.model.supported import check_model
 
 @dataclass(frozen=True)
 class Entry:
-    """How the gradients of some parameters, or a part of an example, are stored, or why they are not."""
+    """How the gradients of some parameters, or a part of an example, are stored, or why they are not stored."""
 
     names: tuple[str, ...]
     stored: str
@@ -27,10 +27,17 @@ class Entry:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How each parameter is stored; printed, it is a table."""
+    """How each parameter, or each part of an example, is stored; printed, it is a table.
+
+    Args:
+        entries: one entry for each row of the table.
+        refused: why the model cannot be remembered at all; "" if it can.
+        what: the heading of the first column.
+        unit: the thing that the bytes are counted for.
+    """
 
     entries: tuple[Entry, ...]
-    refused: str = ""  # why the model cannot be remembered at all
+    refused: str = ""
     what: str = "parameters"
     unit: str = "direction"
 
@@ -51,7 +58,7 @@ class Explanation:
 def explain_gradients(
     chosen: ChosenOutputs, params: Mapping[str, Tensor], examples: Chunk, dtype: torch.dtype | None
 ) -> Explanation:
-    """Say how the gradients of these examples would be stored."""
+    """Explain how the gradients of these examples would be stored."""
     try:
         check_model(chosen.model, params)
         pieces, n = gather(chosen, params, [examples], 0, None, dtype)
@@ -73,7 +80,7 @@ def _how_gradients(piece: Piece, chosen: ChosenOutputs) -> str:
 
 
 def explain_examples(examples: Examples) -> Explanation:
-    """Say how many bytes an example takes, and how each part is kept."""
+    """Explain how many bytes an example takes, and how each part is kept."""
     found: dict[str, tuple[int, str]] = {}
     for group in examples.groups:
         for name, nbytes, how in _parts(group):
@@ -87,15 +94,15 @@ def _parts(group: Group) -> list[tuple[str, int, str]]:
     names = [f"input{pytree.keystr(path)}" for path, leaf in leaves if isinstance(leaf, TensorSlot)]
     names += ["label"] * (group.y is not None)
     parts = [(name, leaf.data.nbytes, _how_packed(leaf)) for name, leaf in zip(names, group.packed, strict=True)]
-    return [*parts, ("output", group.z.nbytes, _named(group.z.dtype))]
+    return [*parts, ("output", group.z.nbytes, _dtype_name(group.z.dtype))]
 
 
 def _how_packed(leaf: Packed) -> str:
     if leaf.palette is not None:
-        return f"uint8, the places of {_named(leaf.dtype)} values in a table of {leaf.palette.numel()}"
-    small, whole = _named(leaf.data.dtype), _named(leaf.dtype)
+        return f"uint8, the places of {_dtype_name(leaf.dtype)} values in a table of {leaf.palette.numel()}"
+    small, whole = _dtype_name(leaf.data.dtype), _dtype_name(leaf.dtype)
     return small if small == whole else f"{small}, in place of {whole}"
 
 
-def _named(dtype: object) -> str:
+def _dtype_name(dtype: object) -> str:
     return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""class GradientMemory: gradients of a model's outputs, which protect those outputs by projection."""
+"""class GradientMemory: keep gradients of a model's outputs, and protect these outputs by projection."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
@@ -48,15 +48,14 @@ from ogd.memory.stats import GradientStats
 
 
 class GradientMemory(Memory):
-    """Gradients of a model's outputs on finished tasks, which protect those outputs by projection: the paper's OGD.
+    """Gradients of a model's outputs on finished tasks, which protect these outputs by projection: the paper's OGD.
 
     From the first remembered task on, each step of a protected optimizer moves the weights only where, to first order,
     no remembered output changes. With the stored gradients as the rows of G,
 
         Δw ← P Δw,    P = I − Gᵀ K⁺ G,    K = G Gᵀ.
 
-    In bfloat16 this holds only up to the rounding of the weights after each step, a hundredth or more of the way they
-    move.
+    In bfloat16 this is true only up to the rounding of the weights, a hundredth or more of each step.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -70,27 +69,27 @@ class GradientMemory(Memory):
         GradientMemory(2 directions of 1 task, 56 bytes; protects 15 numbers in 2 parameters of Linear; outputs='true')
 
     Args:
-        model: any module. Its parameters are known by their plain names, without what `torch.compile` or DDP add.
-        per_task: how many examples of a task are remembered; None for all that are given. Each takes one direction per
-            output that is kept.
+        model: any module. Its parameters have their plain names, without the prefixes of `torch.compile` or DDP.
+        per_task: how many examples of a task are remembered; None for all. Each example takes one direction for each
+            of its kept outputs.
         outputs: which outputs of an example are kept: "true" (the logit of its label, OGD-GTL), "mean" (the mean
             logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function of the logits z (B, C) and the labels,
             (z, y) → (B,) or (B, k).
-        logits: a function (model, x) → z that computes the logits; None: they are model(x), model(*x) or model(**x),
-            as its forward takes x, or the `.logits` of that.
-        params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all that are
-            trainable, also those added to the model later. A parameter that is frozen while a task is remembered is
-            left out of it, and moves freely for that task if it is trained later.
-        budget: the most that may be stored: a number of directions, or bytes ("64MB"); None: no limit.
-        shrink: whether old tasks give up examples when a new task does not fit the budget, until all have shares as
-            equal as possible. False: raise `BudgetExceeded`.
-        freeze_buffers: whether buffers that a forward pass would change (BatchNorm's running statistics) stay as they
-            are from the first remembered task on; such layers use them in training too. False: they move, and
+        logits: a function (model, x) → z that computes the logits. None: they are model(x), model(*x) or model(**x),
+            whichever fits the model's forward, or the `.logits` of its result.
+        params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
+            trainable parameters, including those added to the model later. A task does not protect a parameter that is
+            frozen while the task is remembered.
+        budget: the largest number of directions, or of bytes ("64MB"), that may be stored; None: no limit.
+        shrink: whether old tasks lose examples when a new task does not fit the budget, until all tasks have equal
+            shares, as far as possible. False: raise `BudgetExceeded`.
+        freeze_buffers: whether buffers that a forward pass would change (BatchNorm's running statistics) are frozen
+            from the first remembered task on; such layers then use them in training too. False: they change, and
             remembered outputs drift with them.
-        chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
+        chunk_size: how many examples are differentiated at a time; None: the number that fits 256 MiB.
         dtype: the type in which gradients are stored; None: that of the parameters. torch.bfloat16 takes half the
-            bytes, and its rounding leaves a little of each update's effect (docs/sizes.md).
-        sharded: with several ranks of torch.distributed, keep on each only its share of the stored gradients.
+            bytes, but because of its rounding updates change remembered outputs a little (docs/sizes.md).
+        sharded: whether each rank of torch.distributed keeps only its share of the stored gradients.
         distributed: whether the ranks share one memory. False: each rank has its own memory, for its own model.
     """
 
@@ -131,11 +130,11 @@ class GradientMemory(Memory):
         self.store = Store()
         self._binding = Binding(self._parameters)
         self._drift = Drift()
-        self._alike: Store | None = None  # the last store that was seen to be the same on all ranks
-        self._warned_of_dropped = False  # of gradients that protect nothing
+        self._alike: Store | None = None  # the last store that was found equal on all ranks
+        self._warned_of_dropped = False  # dropped gradients protect nothing
 
     def __len__(self) -> int:
-        """Return the number of stored directions: the rows of G."""
+        """Return the number of stored directions, the rows of G."""
         return len(self.store)
 
     @property
@@ -145,12 +144,12 @@ class GradientMemory(Memory):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the stored gradients, about what `save` writes; of a sharded memory those of this rank."""
+        """The bytes of the stored gradients, about the size of a saved file; if sharded, those of this rank."""
         return self.store.nbytes
 
     @property
     def resident_nbytes(self) -> int:
-        """The bytes in use: the gradients and what is derived from them, K and the projectors."""
+        """The bytes in use: the gradients, and K and the projectors, which are derived from them."""
         projectors = sum(projector.nbytes for projector in self._projectors())
         return self.store.nbytes + self.store.derived_nbytes + projectors
 
@@ -179,25 +178,31 @@ class GradientMemory(Memory):
     ) -> None:
         """Store the gradients of a finished task at the model's present weights.
 
-        Gradients are taken in evaluation mode: batch statistics of training mode would couple the examples. Afterwards
-        the model's modes, buffers, gradients and hooks and the random state are as they were. With several ranks of
-        torch.distributed all must call it, each with its part of the data or all with the same.
+        Gradients are computed in evaluation mode, because the batch statistics of training mode would couple the
+        examples. The model's modes, buffers, gradients and hooks and the random state are restored. With several ranks
+        of torch.distributed all must call it, each with its part of the data or all with the same data.
 
         Args:
             data: a DataLoader, a Dataset, tensors, or a list of batches or examples. A batch is a pair (x, y), where x
                 may be a tuple, list or dict of tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict
                 with the key "labels".
             per_task: how many examples of this task are remembered; None: the memory's own number.
-            choose: how they are drawn. "uniform": every example is equally likely. "balanced": equal numbers of each
-                label, as far as possible; this reads all of the data.
-            classes: which logits are the task's, in a model of several heads: "mean" and "all" take only these, and
-                for "true" the labels must be among them. None: all.
+            choose: how the examples are drawn. "uniform": every example is equally likely. "balanced": equal numbers
+                of each label, as far as possible; this reads all of the data.
+            classes: which logits belong to the task, in a model of several heads; None: all. "mean" and "all" use only
+                these; for "true" the labels must be among them.
             logits: a function (model, x) → z for this task, in place of the memory's own.
-            generator: draws the examples. None: one that depends on torch's seed and on how much is stored.
+            generator: draws the examples. None: a generator seeded by torch's seed and the size of the memory.
 
         Raises:
             BudgetExceeded: if the task does not fit the budget. Nothing is stored then.
             ValueError: if the model cannot be remembered, or an argument or the data are not as described.
+
+        Examples:
+            >>> memory = GradientMemory(nn.Linear(4, 3), per_task=6, outputs="all")
+            >>> memory.remember((torch.randn(20, 4), torch.arange(20) % 3), choose="balanced")
+            >>> memory.task_sizes
+            (18,)
         """
         count = self.per_task if per_task is None else per_task
         check_per_task(count)
@@ -227,26 +232,32 @@ class GradientMemory(Memory):
             self._replace(store)
 
     def protect(self, optimizer: Optimizers, every: int | Literal["auto"] = 1) -> Projection:
-        """Project the optimizer's steps from now on, so that they leave remembered outputs as they are.
+        """Project the optimizer's steps from now on, so that they do not change remembered outputs.
 
-        Each step's Δw becomes P Δw: the weights move only where, to first order, no remembered output changes. With
-        every=k the displacement of k steps is projected at once, which costs less; in between the weights are where the
-        optimizer put them, so call `settle` before you use or replace them. Only trainable parameters of this
-        optimizer are moved. When several protected optimizers share a model, each of them alone leaves the remembered
-        outputs as they are; given as a list they do so together, which leaves them more room.
+        Each step's Δw becomes P Δw: to first order, no remembered output changes. With every=k the displacement of k
+        steps is projected at once, which costs less. In between the weights are not projected, so call `settle` before
+        you use or replace them. Only trainable parameters of this optimizer are moved. If several optimizers train one
+        model, each of them alone keeps the remembered outputs; given as a list they do so together, which restricts
+        them less.
 
         Args:
-            optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn, such as those
-                of `{parameter: optimizer}` that step in the backward pass.
-            every: how many steps share one projection. "auto" measures steps and projections and chooses, so that
-                projections cost 2 % of training; the hooks add a few percent to very short steps. `projection.every` is
-                the present choice. It depends on the machine: two runs need not agree to the last bit.
+            optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn, such as
+                `{parameter: optimizer}` for optimizers that step in the backward pass.
+            every: how many steps share one projection. "auto" chooses from measured times, so that projections cost 2 %
+                of training; the hooks add a few percent to very short steps. `projection.every` is the present choice.
+                It depends on the machine, so two runs may differ in the last bits.
 
         Returns:
-            The projection, a context manager that ends it; ignore it to protect until `unprotect`.
+            The projection. As a context manager it ends with its block; otherwise it lasts until `unprotect`.
 
         Raises:
             ValueError: if the optimizer cannot be protected, or holds no protected parameter.
+
+        Examples:
+            >>> model = nn.Linear(4, 3)
+            >>> optimizer, memory = torch.optim.Adam(model.parameters()), GradientMemory(model)
+            >>> memory.protect(optimizer, every=10)
+            Projection(Adam, every=10, 0 steps pending)
         """
         check_every(every, auto=True)
         check_parameters(self.model)
@@ -257,12 +268,19 @@ class GradientMemory(Memory):
         return self._begin(Projection(self, optimizers, every, alone=not self.distributed))
 
     def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return P u for an update u given by parameter names, for those who write their own optimizer.
+        """Return P u for an update u by parameter names, for an optimizer of your own.
 
-        Parameters that are not in `update` count as fixed; those that are not protected pass unchanged.
+        Parameters that are not in `update` count as fixed. Updates of unprotected parameters are returned unchanged.
 
         Args:
-            update: a tensor for each parameter that is to move, by name.
+            update: a tensor for each parameter to move, by name.
+
+        Returns:
+            The projected update, by the same names.
+
+        Raises:
+            TypeError: if `update` is no dictionary of dense floating-point tensors.
+            ValueError: if a name or a shape is not the model's, or a number is not finite.
 
         Examples:
             >>> model = nn.Linear(2, 1, bias=False)
@@ -285,9 +303,13 @@ class GradientMemory(Memory):
         return result
 
     def forget(self, task: int) -> None:
-        """Forget a task, by its place in `task_sizes`: its directions are removed and its outputs may change again.
+        """Remove the directions of a task, so that its outputs may change. With several ranks all must call it.
 
-        The tasks after it move up by one place. -1 is the last one. With several ranks all must call it.
+        Args:
+            task: the place of the task in `task_sizes`; -1 is the last task. Later tasks move up by one place.
+
+        Raises:
+            IndexError: if there is no such task.
 
         Examples:
             >>> model = nn.Linear(4, 3)
@@ -308,12 +330,15 @@ class GradientMemory(Memory):
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
     ) -> Explanation:
-        """Find out on two examples how `remember` would store such data, layer by layer, and store nothing.
+        """Show on two examples how `remember` would store such data, layer by layer, and store nothing.
 
         Args:
-            data: as `remember` takes it.
+            data: as in `remember`.
             classes: as in `remember`.
             logits: as in `remember`.
+
+        Returns:
+            The explanation; printed, it is a table.
 
         Examples:
             >>> memory = GradientMemory(nn.Linear(4, 3))
@@ -332,9 +357,9 @@ class GradientMemory(Memory):
         return explain_gradients(chosen, self._parameters.trainable(), examples, self.dtype)
 
     def stats(self) -> GradientStats:
-        """Measure what projection does to the updates, the room that is left, and how far remembered outputs moved.
+        """Measure how much of the updates projection keeps, the free dimensions, and the drift of remembered outputs.
 
-        With every=k, steps that are not projected yet count as they are: call `settle` first.
+        With every=k, steps that are not projected yet count too: call `settle` first.
         """
         check_parameters(self.model)
         self._follow_model()
@@ -346,9 +371,9 @@ class GradientMemory(Memory):
         return GradientStats(shares, len(self), rank, self._trainable_numbers()[0], drift)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything stored, as plain values and tensors. What is pending is projected first.
+        """Return the contents of the memory, as plain values and tensors; project pending steps first.
 
-        If the memory is sharded, all ranks must call it (and `save`, `load_state_dict`, `forget`, `settle` and `rank`).
+        If the memory is sharded, all ranks must call it, also `save`, `load_state_dict`, `forget`, `settle`, `rank`.
         """
         self._follow_model()
         self._settle()
@@ -358,13 +383,13 @@ class GradientMemory(Memory):
         return saving.header(self.kind, self._options(), self._statistics.names, weights) | store_state(store)
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
-        """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing.
+        """Replace the contents by a `state_dict`, checked against the model; an error changes nothing.
 
-        The model must have the weights that it had when the state was made, or have been trained under protection
-        since: stored gradients protect the outputs of these weights. A warning says if it has others.
+        The model must have the weights of that time, or weights trained under protection since: stored gradients
+        protect the outputs at these weights. A warning tells if the weights differ.
 
         Args:
-            stored: what `state_dict` returned.
+            stored: the result of `state_dict`.
 
         Raises:
             ValueError: if the state is damaged, or belongs to another model.
@@ -373,7 +398,7 @@ class GradientMemory(Memory):
         saving.check_header(stored, self.kind)
         whole = store_from_state(stored, self._parameters.named())
         weights = Fingerprint.from_state(stored.get("weights"), len(whole))
-        # ranks that exchange nothing must draw alike
+        # ranks draw the same numbers without an exchange
         draws = seeds.generator(*(("load",) if self._shared else (torch_seed(), "remember")), len(whole))
         store = self._within_budget(whole, draws)
         self._settle()
@@ -409,7 +434,7 @@ class GradientMemory(Memory):
             projection.reset()
 
     def _follow_model(self) -> None:
-        """Follow what has become of the remembered parameters, or raise; see `Binding`."""
+        """Update the store if the model's parameters were renamed or replaced, or raise; see `Binding`."""
         bound = self._binding.tensors
         with self._transaction():
             store = self._binding.rebind(self.store)
@@ -420,7 +445,7 @@ class GradientMemory(Memory):
                 self._replace(store)
 
     def _check_moves(self) -> None:
-        # inside a window the weights may be anywhere
+        # inside a window the weights are not projected
         if self._warned_of_moves or any(projection.pending for projection in self._protections):
             return
         if outputs_moved(self.store, self._parameters.named(), self._drift.weights):
@@ -430,7 +455,7 @@ class GradientMemory(Memory):
         return [projection.projector for projection in self._protections if projection.projector is not None]
 
     def _projector_for(self, tensors: Iterable[Tensor]) -> tuple[Projector, list[Tensor]] | None:
-        """Return P for those of the tensors that have stored gradients, and these; None if none has."""
+        """Return P for the tensors that have stored gradients, and these tensors; None if none has."""
         self._follow_model()
         if self._alike is not self.store and self._shared:
             check_same_store(self.store)
@@ -446,10 +471,10 @@ class GradientMemory(Memory):
         return self._binding.intact()
 
     def _before_window(self, projection: Projection) -> None:
-        """Settle other projections of the same weights; look for weights that something else has moved."""
+        """Settle other projections of the same weights, and check whether something else has moved the weights."""
         for other in self._protections:
             if projection.overlaps(other):
                 other.settle()
-        # once may be weights that were loaded; then the second time, the fourth, the eighth: looking takes time
+        # checks take time: only at the 2nd, 4th, 8th, … outside change; the first may be weights that were loaded
         if projection.outside_changes > 1 and projection.outside_changes.bit_count() == 1:
             self._check_moves()

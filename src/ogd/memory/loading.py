@@ -16,15 +16,15 @@ KINDS: dict[str, type[Memory]] = {kind.kind: kind for kind in (ExampleMemory, Gr
 
 
 def load(path: str | os.PathLike[str], model: nn.Module, **options: Any) -> Any:
-    """Return the memory in a file of `save`, for a model of the same parameters.
+    """Return the memory in a file that `save` wrote.
 
     Load the model's weights first: the memory belongs to the weights that the model had when it was saved.
 
     Args:
         path: the file.
-        model: a model of the same architecture, with the weights of that time.
-        options: options of the constructor that replace the saved ones. Functions cannot be saved: give `logits=` and
-            `outputs=` again where the memory had them.
+        model: a model with the same parameters, and with the weights of that time.
+        options: options of the constructor, which replace the saved ones. Functions cannot be saved: give `logits=` and
+            `outputs=` again if the memory had them.
 
     Returns:
         An `ExampleMemory` or a `GradientMemory`, as saved.

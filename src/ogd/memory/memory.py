@@ -1,4 +1,4 @@
-"""class Memory: the life-cycle that both kinds of memory share."""
+"""class Memory: the life cycle that both kinds of memory share."""
 
 import os
 import warnings
@@ -34,13 +34,13 @@ _H = TypeVar("_H", bound=Protection)
 
 
 class Memory(ABC):
-    """What a model must not forget. `ExampleMemory` and `GradientMemory` derive from it.
+    """The abstract base of `ExampleMemory` and `GradientMemory`, for annotations and `isinstance`.
 
-    A new memory is empty and protects nothing until you remember a task. It is true in a condition even when it is
-    empty; `len(memory)` counts what is stored.
+    A new memory is empty and protects nothing until you remember a task. An empty memory is true in a condition;
+    `len(memory)` counts the stored examples or directions.
     """
 
-    kind: ClassVar[str]  # its name in files
+    kind: ClassVar[str]  # the name of the class in files
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Memory(ABC):
 
     @property
     def freeze_buffers(self) -> bool:
-        """Whether buffers such as BatchNorm's running statistics stay as they are once a task is remembered."""
+        """Whether buffers such as BatchNorm's running statistics are frozen once a task is remembered."""
         return self._statistics.frozen
 
     @abstractmethod
@@ -91,12 +91,12 @@ class Memory(ABC):
     @property
     @abstractmethod
     def task_sizes(self) -> tuple[int, ...]:
-        """How much of `len(memory)` belongs to each remembered task."""
+        """The number of stored examples or directions of each remembered task."""
 
     @property
     @abstractmethod
     def nbytes(self) -> int:
-        """The bytes of what is stored, about what `save` writes."""
+        """The number of stored bytes, about the size of the file that `save` writes."""
 
     @abstractmethod
     def remember(
@@ -116,49 +116,70 @@ class Memory(ABC):
 
     @abstractmethod
     def forget(self, task: int) -> None:
-        """Forget a task, by its place in `task_sizes`; -1 is the last one."""
+        """Forget a task, by its place in `task_sizes`; -1 is the last task."""
 
     @abstractmethod
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
     ) -> Explanation:
-        """Find out on a few examples how `remember` would store such data, and store nothing."""
+        """Show on a few examples how `remember` would store such data, and store nothing."""
 
     @abstractmethod
     def stats(self) -> GradientStats | ExampleStats:
-        """Measure how far remembered outputs have moved, and what protection does."""
+        """Measure how far remembered outputs have moved, and the effect of protection."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return everything stored, as plain values and tensors."""
+        """Return the contents of the memory, as plain values and tensors."""
 
     @abstractmethod
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
-        """Replace what is stored by a `state_dict`, checked against the model; an error changes nothing."""
+        """Replace the contents by a `state_dict`, checked against the model; an error changes nothing."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the memory to a safetensors file; a file that exists is replaced when all is written.
+        """Write the memory to a safetensors file; replace an existing file only when all is written.
 
-        `ogd.load(path, model)` reads it. Load the model's weights first.
+        `ogd.load(path, model)` reads the file. Load the model's weights first.
+
+        Args:
+            path: the file, in a folder that exists.
+
+        Raises:
+            OSError: if the file cannot be written.
+            ValueError: if an example cannot be saved, for example because its task has its own logits function.
+
+        Examples:
+            >>> import tempfile
+            >>> from ogd.memory import GradientMemory
+            >>> GradientMemory(nn.Linear(2, 1)).save(f"{tempfile.mkdtemp()}/memory.safetensors")
         """
         saving.write(self.state_dict(), path)
 
     def unprotect(self, optimizer: Optimizers | None = None) -> None:
-        """End the protection of an optimizer, or of all; what is pending is projected first.
+        """End the protection of an optimizer, or of all; pending steps are projected first.
 
-        Of several optimizers that are protected as one, each ends the protection of all. Without any protection left,
-        frozen buffers move again.
+        Several optimizers that are protected together lose their protection together. Without any protection, frozen
+        buffers change again.
 
         Args:
-            optimizer: what was given to `protect`; None for all.
+            optimizer: the optimizer that `protect` got; None for all.
 
         Raises:
             ValueError: if this memory does not protect the optimizer.
+
+        Examples:
+            >>> import torch
+            >>> from ogd.memory import GradientMemory
+            >>> model = nn.Linear(2, 1)
+            >>> optimizer, memory = torch.optim.SGD(model.parameters()), GradientMemory(model)
+            >>> memory.protect(optimizer)
+            Projection(SGD, every=1, 0 steps pending)
+            >>> memory.unprotect(optimizer)
         """
         inner = [] if optimizer is None else optimizers_in(optimizer)
         ending = [p for p in self._protections if optimizer is None or any(p.protects(one) for one in inner)]
         if optimizer is not None and not ending:
-            raise ValueError("this optimizer is not protected by this memory")
+            raise ValueError("optimizer is not protected by this memory: give the one that memory.protect got")
         for protection in ending:
             protection.settle()
         self._end(*ending)
@@ -166,13 +187,19 @@ class Memory(ABC):
             protection.unprotect()  # removes its hooks
 
     def settle(self) -> None:
-        """Bring the weights to where protection wants them, if a projection is pending (every > 1)."""
+        """Project the pending steps (every > 1), so that the weights are protected now."""
         self._settle()
         if self._moved_without_a_step():
             self._check_moves()
 
     def settled(self, function: Callable[_P, _R]) -> Callable[_P, _R]:
-        """Return the function with a call of `settle` before it, for whatever reads the weights.
+        """Return a function that calls `settle` before the given one, for functions that read the weights.
+
+        Args:
+            function: any function that reads the weights, such as an average of them or an evaluation.
+
+        Returns:
+            A function with the same arguments and result.
 
         Examples:
             >>> import torch
@@ -197,11 +224,11 @@ class Memory(ABC):
         return self.distributed and has_several_ranks()
 
     def _generator(self, generator: Generator | None) -> Generator:
-        """Return the user's generator, or one that depends on torch's seed and on how much is stored."""
+        """Return the user's generator, or one seeded by torch's seed and the size of the memory."""
         return generator or seeds.generator(torch_seed(self._shared), "remember", len(self))
 
     def _within_budget(self, contents: _C, generator: Generator) -> _C:
-        """Return what fits the budget, or raise."""
+        """Return the contents, shrunk to the budget if `shrink` is set, or raise if they exceed it."""
         if self.shrink:
             return shrink_to_budget(contents, self.budget, generator)
         self.budget.check(contents)
@@ -212,7 +239,7 @@ class Memory(ABC):
         return self._parameters, self._statistics
 
     def _transaction(self, *protections: Protection) -> Transaction:
-        """Return a block in which an exception leaves the memory, and some protections, as they were."""
+        """Return a context that undoes changes of the memory, and of some protections, if an exception leaves it."""
         return Transaction(self, *self._parts(), *protections)
 
     @contextmanager
@@ -228,7 +255,7 @@ class Memory(ABC):
             self._versions = versions(self._parameters.named().values())
 
     def _protectable(self, optimizer: Optimizers) -> list[Optimizer]:
-        """Return the optimizers that were given, or raise if they cannot be protected."""
+        """Return the optimizers in an argument of `protect`, or raise if they cannot be protected."""
         optimizers = optimizers_in(optimizer)
         check_protectable(optimizers, is_protected)
         check_parameters(self.model)
@@ -263,7 +290,7 @@ class Memory(ABC):
 
     @abstractmethod
     def _check_moves(self) -> None:
-        """Warn once if remembered outputs have moved, and no protected step can have moved them."""
+        """Warn once if remembered outputs have moved although no protected step can have moved them."""
 
     def _warn_of_moves(self) -> None:
         self._warned_of_moves = True
@@ -275,19 +302,19 @@ class Memory(ABC):
         )
 
     def _moved_without_a_step(self) -> bool:
-        """Whether the weights have changed, by their version counters, and no protected optimizer has stepped."""
+        """Return whether the weights' version counters have changed although no protected optimizer has stepped."""
         if not len(self) or not self._protections or any(p.stepped for p in self._protections):
             return False
         before, self._versions = self._versions, versions(self._parameters.named().values())
         return before != self._versions
 
     def _trainable_numbers(self) -> tuple[int, int]:
-        """Return how many numbers in how many parameters are protected and trainable."""
+        """Return the number of protected trainable weights, and the number of their parameters."""
         params: Sequence[Tensor] = list(self._parameters.trainable().values())
         return sum(p.numel() for p in params), len(params)
 
     def _options(self) -> dict[str, Any]:
-        """Return the options of the constructor as JSON values; of a function only whether there was one."""
+        """Return the constructor's options as JSON values; a function becomes True."""
         return {
             "per_task": self.per_task,
             "logits": self.logits is not None,
@@ -298,6 +325,6 @@ class Memory(ABC):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy or a pickle, which protects no optimizer; what is pending is projected first."""
+        """Return the state of a copy or a pickle, which protects no optimizer; project pending steps first."""
         self._settle()
         return {**vars(self), "_protections": []}

@@ -1,4 +1,4 @@
-"""`output_gradients`: the rows of G for examples, without a memory."""
+"""`output_gradients`: compute the rows of G for examples, without a memory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,20 +23,22 @@ def output_gradients(
 ) -> tuple[list[Piece], int]:
     """Return the gradients of a model's outputs on examples (x, y): the pieces of G, and its number of rows.
 
-    The rows are in the order of the examples, those of one example in the order of its outputs; the columns are
-    the trainable parameters. `GradientMemory` reads its gradients in the same way: in evaluation mode, and the model
-    is as before afterwards.
+    The rows are in the order of the examples, and of the outputs of each example. The columns are the trainable
+    parameters. As in `GradientMemory`, gradients are computed in evaluation mode, and the model is restored.
 
     Args:
         model: any module.
         x: a batch of inputs.
-        y: their labels; None without any.
+        y: the labels; None if there are none.
         outputs: which outputs of an example are differentiated; see `GradientMemory`.
-        classes: which logits are the task's, in a model of several heads; None for all.
-        chunk_size: how many examples are differentiated at a time; None: as many as fit 256 MiB.
+        classes: which logits belong to the task, in a model of several heads; None for all.
+        chunk_size: how many examples are differentiated at a time; None: the number that fits 256 MiB.
 
     Returns:
         The pieces of G, each a block with the names of its parameters, and the number of rows.
+
+    Raises:
+        ValueError: if the model cannot be remembered, or its outputs do not depend on a trainable parameter.
 
     Examples:
         >>> import torch

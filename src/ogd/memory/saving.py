@@ -1,14 +1,14 @@
-"""What a saved memory contains, and its safetensors file. Nothing read is trusted: all of it is checked.
+"""Write and read the safetensors file of a memory. Everything that is read is checked. A saved memory contains:
 
-    version     of this format
+    version     the version of this format
     kind        "gradients" or "examples"
-    options     of the constructor; of a function only whether there was one
+    options     the options of the constructor; for a function, only whether there was one
     buffers     the names of the modules whose buffers are frozen
-    weights     a fingerprint of the model's weights, to warn if the memory is loaded to others
-    tensors     the tensors of what is stored
+    weights     a fingerprint of the model's weights, to warn if the memory is loaded for other weights
+    tensors     the stored tensors
 
-What else describes the stored gradients is in `projection/store_state.py`, the kept examples in
-`examples/examples_state.py`. In the file all but the tensors is one JSON document in the metadata. K is not stored.
+`projection/store_state.py` adds the fields of stored gradients, `examples/examples_state.py` those of kept examples.
+In the file everything except the tensors is one JSON document in the metadata. K is not stored.
 """
 
 import os
@@ -30,23 +30,23 @@ _DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
 
 
 def header(kind: str, options: Mapping[str, Any], buffers: set[str], weights: Any) -> dict[str, Any]:
-    """Return the part of a state that both kinds of memory have."""
+    """Return the fields of a state that both kinds of memory have."""
     return {"version": VERSION, "kind": kind, "options": dict(options), "buffers": sorted(buffers), "weights": weights}
 
 
 def check_header(stored: object, *kinds: str) -> None:
     """Raise unless a state comes from a memory of one of these kinds, and has this version."""
     if not isinstance(stored, Mapping):
-        raise TypeError(f"a state must be what state_dict returned, not {type(stored).__name__}")
+        raise TypeError(f"a state must be the result of state_dict, not {type(stored).__name__}")
     if stored.get("version") != VERSION:
         raise ValueError(f"version {stored.get('version')!r} of the state is unknown; this is version {VERSION}")
     if stored.get("kind") not in list(kinds):
         found = _CLASSES.get(str(stored.get("kind")), f"unknown kind {stored.get('kind')!r}")
-        raise ValueError(f"the state is that of another class ({found}): load it with ogd.load(path, model)")
+        raise ValueError(f"the state belongs to another class ({found}): load it with ogd.load(path, model)")
 
 
 def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a saved memory, replaced by those that were given on loading."""
+    """Return the options of a saved memory, updated by those that `load` got."""
     saved = stored.get("options")
     gradients = stored.get("kind") == "gradients"
     if not isinstance(saved, Mapping) or not _are_options(saved, gradients):
@@ -74,7 +74,7 @@ def dtype_name(dtype: object) -> str:
 
 
 def _are_options(saved: Mapping[str, Any], gradients: bool) -> bool:
-    """Whether the options are all there and of the right types; the memory checks their values."""
+    """Return whether all options are there and have the right types; the memory checks their values."""
     params, budget = saved.get("params"), saved.get("budget")
     return (
         _OPTIONS | ({"outputs", "chunk_size", "dtype"} if gradients else set()) == set(saved)
@@ -86,7 +86,7 @@ def _are_options(saved: Mapping[str, Any], gradients: bool) -> bool:
 
 
 def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a safetensors file; a reader of the path sees the old file or the new one, whole."""
+    """Write a safetensors file; a reader of the path sees the complete old file or the complete new one."""
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")

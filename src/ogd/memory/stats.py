@@ -1,20 +1,20 @@
-"""What `stats` of each memory returns."""
+"""The results of `stats`."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class GradientStats:
-    """What projection does to the updates, the room that is left, and how far remembered outputs have moved.
+    """How much of the updates projection keeps, the free dimensions, and the drift of remembered outputs.
 
     Args:
-        kept: the share |P u| / |u| of the last update that its projection left, for each protection; 1 is all of it.
+        kept: the share |P u| / |u| of the last update that its projection kept, for each protection; 1 is all of it.
         directions: the number of stored directions.
-        rank: the number of independent ones among them; None above 5,000 directions.
+        rank: the number of independent directions; None above 5,000 directions.
         capacity: the number of weights that are protected and trainable.
-        drift: for each task, the root mean square change of its remembered outputs since, in the outputs' own units:
-            G (w − w*), what projection keeps at zero. After large steps outputs have moved more than it says; measure
-            them with `ogd.forgetting`. In a memory that was loaded it counts from then on.
+        drift: for each task, the root mean square of G (w − w*), the first-order change of its remembered outputs, in
+            their own units. Projection keeps it at zero. After large steps outputs have moved more; measure them with
+            `ogd.forgetting`. In a loaded memory the drift counts from the time of loading.
     """
 
     kept: tuple[float, ...]
@@ -32,11 +32,11 @@ class GradientStats:
 
 @dataclass(frozen=True)
 class ExampleStats:
-    """How far remembered outputs have moved, and the loss of the last rehearsal.
+    """The drift of remembered outputs, and the loss of the last rehearsal.
 
     Args:
         examples: the number of kept examples.
-        drift: for each task, the root mean square change of its remembered outputs since, in the outputs' own units.
+        drift: for each task, the root mean square change of its remembered outputs, in their own units.
         loss: the remembered loss per example of the last rehearsal of each protection; None before the first.
     """
 

@@ -1,12 +1,12 @@
-"""A change of several objects that happens as a whole or not at all."""
+"""Change several objects completely or not at all."""
 
 from types import TracebackType
 
 
 class Transaction:
-    """If the block raises, the objects get back the attributes that they had before it.
+    """Restores the attributes of objects if the block raises.
 
-    The attributes are put back, not what they hold: inside, replace a list or a dictionary, and do not change it.
+    Only attributes are restored: inside the block, replace a list or a dictionary instead of changing it.
 
     Examples:
         >>> from types import SimpleNamespace

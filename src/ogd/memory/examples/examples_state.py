@@ -1,7 +1,7 @@
 """Convert kept examples to JSON values and tensors, and back. Everything that is read is checked.
 
 classes     the logits of each task; None for all
-groups      the structure and the dtypes of the inputs; its tensors are `<group>.x0`, …, `.y`, `.z` and `.task`
+groups      the structure and the dtypes of each group's inputs; its tensors are `<group>.x0`, …, `.y`, `.z` and `.task`
 """
 
 from collections.abc import Mapping, Sequence
