@@ -117,12 +117,17 @@ def _check_header(path: Path) -> None:
 
 
 def is_finite(t: Tensor) -> bool:
-    """Return whether all numbers are finite, checked in parts, because `t.isfinite()` needs much memory.
+    """Return whether all numbers are finite. A finite sum proves it in a fraction of the time and memory.
 
     Examples:
         >>> is_finite(torch.zeros(3)), is_finite(torch.tensor([1.0, float("nan")])), is_finite(torch.empty(0))
         (True, False, True)
+        >>> is_finite(torch.tensor([3e38, 3e38])), is_finite(torch.tensor([float("inf"), float("-inf")]))
+        (True, False)
     """
+    t = t.detach()
+    if bool(t.sum().isfinite()):
+        return True
     return all(bool(part.isfinite().all()) for part in t.reshape(-1).split(PART))
 
 

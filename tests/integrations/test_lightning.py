@@ -199,7 +199,7 @@ def test_errors(tmp_path):
         fit(Net(), callback, A, epochs=1)
     with pytest.raises(TypeError, match="per_task: a given memory has its own options"):
         OGD(callback.memory, per_task=3)
-    with pytest.raises(TypeError, match=r"memory must be an ogd.Memory or None, not Net"):
+    with pytest.raises(TypeError, match=r"memory must be an ExampleMemory .*, not a Net"):
         OGD(Net())
     fit(Net(), None, A, epochs=1).save_checkpoint(tmp_path / "none.ckpt")
     with pytest.raises(ValueError, match=r"none.ckpt: holds no memory"):

@@ -50,7 +50,7 @@ def test_moves_only_where_the_first_task_stays(tmp_path, make, tasks, options):
     assert forbidden(state, model, before) < 1e-4
     before = weights(model)
     train(model, None, tasks[1], tmp_path)
-    assert forbidden(state, model, before) > 0.1
+    assert forbidden(state, model, before) > 0.05
 
 
 @pytest.mark.parametrize("make", [bert, lora])

@@ -18,7 +18,7 @@ from memory_models import moved, rows
 from ogd.memory import ExampleMemory, GradientMemory
 from ogd.memory.examples import prefetch
 from ogd.memory.loading import KINDS
-from ogd.memory.optimizers.protection import is_protected
+from ogd.memory.optimizers.step_hooks import is_protected
 from reference import flat, trainable
 
 HOME = f"{Path(ogd.memory.__file__).parent}/"

@@ -272,3 +272,16 @@ def test_numbers_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
         spoiled = torch.zeros(9)
         spoiled[at] = float("inf")
         assert not tensor_files.is_finite(spoiled.view(3, 3))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_state_is_what_its_file_holds(name: str, tmp_path: Path) -> None:
+    model, x, y = make(name)
+    memory = GradientMemory(model)
+    memory.remember((x, y))
+    memory.save(tmp_path / "m")
+    stored, read = memory.state_dict(), state.read(tmp_path / "m")
+    assert {key: value for key, value in stored.items() if key != "tensors"} == {
+        key: value for key, value in read.items() if key != "tensors"
+    }
+    assert stored["tensors"].keys() == read["tensors"].keys()

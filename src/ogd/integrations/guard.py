@@ -19,10 +19,9 @@ class Guard:
 
     def __init__(self, memory: Memory | type[Memory], options: Mapping[str, Any]):
         kind = memory if isinstance(memory, type) else type(memory)
-        if not issubclass(kind, Memory):
-            raise TypeError(
-                f"memory must be an ExampleMemory, a GradientMemory or one of these classes, not {memory!r}"
-            )
+        if not issubclass(kind, Memory) or inspect.isabstract(kind):
+            found = memory.__name__ if isinstance(memory, type) else f"a {kind.__name__}"
+            raise TypeError(f"memory must be an ExampleMemory or a GradientMemory, or one of the classes, not {found}")
         self.kind, self.memory = kind, None if isinstance(memory, type) else memory
         self.protect_options = {name: value for name, value in options.items() if name in _names(kind.protect)}
         self.options = {name: value for name, value in options.items() if name not in self.protect_options}

@@ -15,9 +15,9 @@ from ogd.memory.gradient_memory import GradientMemory
 from ogd.memory.gradients.layers import register_layer
 from ogd.memory.loading import load
 from ogd.memory.memory import Memory
-from ogd.memory.optimizers.projection import Projection
-from ogd.memory.optimizers.protection import Protection
-from ogd.memory.optimizers.rehearsal import Rehearsal
+from ogd.memory.optimizers.projection_hooks import Projection
+from ogd.memory.optimizers.rehearsal_hooks import Rehearsal
+from ogd.memory.optimizers.step_hooks import Protection
 from ogd.memory.output_gradients import output_gradients
 from ogd.memory.stats import ExampleStats, GradientStats
 

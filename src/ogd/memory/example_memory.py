@@ -42,8 +42,8 @@ from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.eval_mode import eval_mode, isolated_eval_mode
 from ogd.memory.model.parameters import device_of, unwrap
 from ogd.memory.model.supported import check_model, check_parameters
-from ogd.memory.optimizers.protection import Protection
-from ogd.memory.optimizers.rehearsal import Rehearsal
+from ogd.memory.optimizers.rehearsal_hooks import Rehearsal
+from ogd.memory.optimizers.step_hooks import Protection
 from ogd.memory.projection.store import Store
 from ogd.memory.ranks.agreement import check_same
 from ogd.memory.ranks.collective import common_generator, torch_seed

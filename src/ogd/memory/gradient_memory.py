@@ -36,9 +36,9 @@ from ogd.memory.gradients.outputs import ChosenOutputs, Outputs
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.parameters import plain_names
 from ogd.memory.model.supported import check_model, check_parameters
-from ogd.memory.optimizers.projection import Projection
+from ogd.memory.optimizers.projection_hooks import Projection
 from ogd.memory.optimizers.protectable import warn_of_averages
-from ogd.memory.optimizers.protection import versions
+from ogd.memory.optimizers.step_hooks import versions
 from ogd.memory.projection.projector import DIRECT, Projector, projector_of, remaining_share
 from ogd.memory.projection.sharding import check_same_store, sharded_store, whole_store
 from ogd.memory.projection.store import Store

@@ -21,7 +21,7 @@ from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.running_statistics import RunningStatistics
 from ogd.memory.model.supported import check_parameters
 from ogd.memory.optimizers.protectable import check_protectable, optimizers_in
-from ogd.memory.optimizers.protection import Protection, is_protected, versions
+from ogd.memory.optimizers.step_hooks import Protection, is_protected, versions
 from ogd.memory.ranks.collective import gather_results, has_several_ranks, torch_seed
 from ogd.memory.stats import ExampleStats, GradientStats
 from ogd.memory.transaction import Transaction

@@ -185,7 +185,8 @@ class Block(ABC):
 
     def to_state(self) -> dict[str, Any]:
         """Return the kind and the options as JSON values."""
-        return {"kind": self.kind, **self.options()}
+        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options().items()}
+        return {"kind": self.kind, **options}
 
     @classmethod
     @abstractmethod

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ogd.memory.changes.growth import pad_store
 from ogd.memory.changes.insertion import check_insertions
-from ogd.memory.changes.reparametrization import Reparametrisation, mask_of, pull_back_store, reparametrisation_of
+from ogd.memory.changes.reparametrization import Reparametrization, mask_of, pull_back_store, reparametrization_of
 from ogd.memory.model.eval_mode import isolated_eval_mode
 from ogd.memory.model.parameters import Parameters, plain_names
 from ogd.memory.projection.store import Store
@@ -72,17 +72,17 @@ class Binding:
 
     def _classify(
         self, store: Store, params: dict[str, nn.Parameter]
-    ) -> tuple[dict[str, str], dict[str, Reparametrisation], list[str]]:
+    ) -> tuple[dict[str, str], dict[str, Reparametrization], list[str]]:
         """Return the present names of the stored tensors, which are computed, and which are replaced."""
         at = {id(p): name for name, p in params.items()}
         moved = {s: at[id(t)] for s, t in self.tensors.items() if s in store.shapes and id(t) in at}
         modules = _modules(self.parameters.model)
-        computed: dict[str, Reparametrisation] = {}
+        computed: dict[str, Reparametrization] = {}
         for s in store.shapes:
             path, _, leaf = s.rpartition(".")
             pruned = leaf.removesuffix("_orig") if moved.get(s) == s else leaf
             changed = path in modules and self._changed(s, moved)
-            phi = reparametrisation_of(modules[path], path, pruned) if changed else None
+            phi = reparametrization_of(modules[path], path, pruned) if changed else None
             if phi is not None and (s not in moved or moved[s] in phi.theta):
                 computed[s] = phi
         rest = [s for s in store.shapes if s not in moved and s not in computed]

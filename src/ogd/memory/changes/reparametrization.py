@@ -19,7 +19,7 @@ from ogd.memory.projection.store import Store
 
 
 @dataclass(frozen=True)
-class Reparametrisation:
+class Reparametrization:
     """w = φ(θ): the names of θ, their tensors, and φ."""
 
     theta: Mapping[str, Tensor]
@@ -33,7 +33,7 @@ class Reparametrisation:
         return {name: torch.stack([row[i].flatten() for row in rows]) for i, name in enumerate(names)}
 
 
-def reparametrisation_of(module: nn.Module, path: str, leaf: str) -> Reparametrisation | None:
+def reparametrization_of(module: nn.Module, path: str, leaf: str) -> Reparametrization | None:
     """Return how the module at `path` computes its former parameter `leaf`; None if it does not compute it."""
     prefix = f"{path}." if path else ""
     if parametrize.is_parametrized(module, leaf):
@@ -45,11 +45,11 @@ def reparametrisation_of(module: nn.Module, path: str, leaf: str) -> Reparametri
                 w: Tensor = inner()
             return w
 
-        return Reparametrisation(theta, phi)
+        return Reparametrization(theta, phi)
     mask, original = mask_of(module, leaf), module._parameters.get(f"{leaf}_orig")
     if mask is not None and original is not None:
         name = f"{prefix}{leaf}_orig"
-        return Reparametrisation({name: original}, lambda t: t[name] * mask.to(t[name].dtype))
+        return Reparametrization({name: original}, lambda t: t[name] * mask.to(t[name].dtype))
     return None
 
 
@@ -58,7 +58,7 @@ def mask_of(module: nn.Module, leaf: str) -> Tensor | None:
     return module._buffers.get(f"{leaf}_mask")
 
 
-def pull_back_store(store: Store, found: Mapping[str, Reparametrisation]) -> Store:
+def pull_back_store(store: Store, found: Mapping[str, Reparametrization]) -> Store:
     """Return the store with dense rows of θ in place of the rows of each computed weight."""
     pieces: list[Piece] = []
     for piece in store.pieces:
@@ -75,6 +75,6 @@ def pull_back_store(store: Store, found: Mapping[str, Reparametrisation]) -> Sto
     return after
 
 
-def _pull_back_piece(piece: Piece, phi: Reparametrisation) -> list[Piece]:
+def _pull_back_piece(piece: Piece, phi: Reparametrization) -> list[Piece]:
     rows = phi.pull_back(piece.block.rows(0, piece.block.n))
     return [Piece((name,), Dense(G.to(piece.block.dtype)), piece.start) for name, G in rows.items()]

@@ -25,6 +25,7 @@ from ogd.memory.gradients.outputs import ChosenOutputs, check_labels
 from ogd.memory.gradients.per_example import per_example
 from ogd.memory.gradients.weight_uses import weight_uses
 from ogd.memory.model.eval_mode import isolated_eval_mode
+from ogd.tensor_files import is_finite
 
 Params = Mapping[str, Tensor]
 
@@ -154,13 +155,8 @@ def fitting_chunk_size(chosen: ChosenOutputs, x: Any, y: Any) -> int:
 
 def check_finite(pieces: Sequence[Piece]) -> None:
     for piece in pieces:
-        if not all(_finite(t) for t in piece.block.tensors().values()):
+        if not all(is_finite(t) for t in piece.block.tensors().values()):
             raise ValueError(
                 f"the gradient of {' and '.join(piece.names)} is not finite (NaN or infinite): nothing was "
                 "stored; check the data and the weights for such values"
             )
-
-
-def _finite(t: Tensor) -> bool:
-    """Return whether all numbers are finite. A finite sum shows it, and a sum is faster."""
-    return bool(t.sum().isfinite()) or bool(t.isfinite().all())

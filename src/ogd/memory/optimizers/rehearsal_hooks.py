@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ogd.memory.optimizers.protection import ProtectingMemory, Protection, may_nest
+from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
 
 Params = Sequence[Tensor]
