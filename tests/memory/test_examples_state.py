@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn, optim
+from torch.utils import _pytree as pytree
 
 from memory_models import make, train
 from ogd.memory import BudgetExceeded, ExampleMemory, load
@@ -265,3 +266,46 @@ def test_whoever_rehearses_in_a_loop_of_their_own_saves_without_a_warning() -> N
     with torch.no_grad():
         model.weight += 1
     memory.state_dict()  # only where an optimizer is protected is it known who should have moved the weights
+
+
+@pytest.mark.parametrize("shape", [(30, 2, 40), (30, 2, 8, 5)])
+def test_channels_with_values_of_their_own_are_loaded_as_they_were_saved(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
+    scale = torch.tensor([1.0, 0.3]).view(2, *[1] * (len(shape) - 2))
+    x = torch.randint(200, shape) * scale
+    model = nn.Sequential(nn.Flatten(), nn.Linear(80, 3))
+    memory = Memory(model, keep="examples")
+    memory.remember((x, None))
+    assert memory.nbytes < x.numel() + 30 * 3 * 4 + 2 * 256 * 4 + 1  # a byte for each number
+    memory.save(tmp_path / "m.safetensors")
+    loaded = Memory.load(tmp_path / "m.safetensors", model)
+    assert torch.equal(loaded.remembered_loss(30), memory.remembered_loss(30))
+    assert loaded.nbytes == memory.nbytes
+
+
+STRUCTURES: dict[str, Callable[[Tensor], Any]] = {
+    "a tensor": lambda t: t,
+    "a tuple": lambda t: (t, t),
+    "a list": lambda t: [t, t + 1],
+    "nested": lambda t: {"a": (t, [t + 1, t + 2]), "b": {"c": t, "words": "text", "number": 3, "none": None}},
+}
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_inputs_of_any_structure_are_loaded_as_they_were_saved(tmp_path: Path, name: str) -> None:
+    def logits(model: nn.Module, x: Any) -> Tensor:
+        seen.append(x)
+        return model(sum(leaf for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor)))
+
+    seen, model = list[Any](), nn.Linear(3, 2)
+    memory = Memory(model, keep="examples", logits=logits)
+    memory.remember((STRUCTURES[name](torch.randn(5, 3)), torch.tensor([0, 1, 0, 1, 0])))
+    memory.save(tmp_path / "m.safetensors")
+    loaded = Memory.load(tmp_path / "m.safetensors", model, logits=logits)
+    assert torch.equal(loaded.remembered_loss(5), memory.remembered_loss(5))
+    after, before = seen[-2:]
+    assert pytree.tree_structure(after) == pytree.tree_structure(before)
+    for one, two in zip(pytree.tree_leaves(after), pytree.tree_leaves(before), strict=True):
+        assert torch.equal(one, two) if isinstance(one, Tensor) else one == two

@@ -153,3 +153,21 @@ def test_what_grows_otherwise_is_refused_and_other_values_are_said() -> None:
     model[4] = nn.Linear(9, 3).double()
     with pytest.raises(ValueError, match=r"'4.weight' has shape \(3, 9\), its stored gradients \(6, 9\)"):
         smaller.protect(optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize(("size", "grows"), [((60, 4), True), ((40, 5), False), ((39, 4), False), ((40, 3), False)])
+def test_a_table_may_gain_rows_and_nothing_else(size: tuple[int, int], grows: bool) -> None:
+    model = nn.Sequential(nn.Embedding(40, 4), nn.Flatten(), nn.Linear(8, 3))
+    memory = Memory(model, params=["0"])
+    memory.remember((torch.randint(40, (5, 2)), torch.tensor([0, 1, 2, 0, 1])))
+    old, model[0] = model[0], nn.Embedding(*size)
+    update = torch.randn(size)
+    if not grows:
+        with pytest.raises(ValueError, match="only the outputs of a layer may grow"):
+            memory.project({"0.weight": update})
+        return
+    with torch.no_grad():
+        model[0].weight[:40] = old.weight
+    projected = memory.project({"0.weight": update})["0.weight"]
+    assert torch.equal(projected[40:], update[40:])
+    assert not torch.equal(projected[:40], update[:40])

@@ -268,3 +268,41 @@ def test_without_other_words_32_examples_are_rehearsed_every_second_step() -> No
         model(torch.randn(7, 3)).sum().backward()
         optimizer.step()
     assert sorted(sizes) == [7] * 4 + [32] * 2
+
+
+def test_what_a_step_is_given_beside_its_closure_reaches_it() -> None:
+    class Own(optim.SGD):
+        def step(self, closure: Callable[[], Tensor], *more: object) -> Tensor:  # type: ignore[override]
+            seen.append(more)
+            return super().step(closure)
+
+    seen, model = list[Any](), nn.Linear(3, 2)
+    memory = Memory(model, keep="examples")
+    memory.remember((torch.randn(9, 3), torch.randint(2, (9,))))
+    optimizer = Own(model.parameters(), lr=0.1)
+    memory.protect(optimizer, every=1)
+
+    def closure() -> Tensor:
+        loss = model(torch.ones(1, 3)).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure, "a", "b")
+    optimizer.step(closure)
+    assert seen == [("a", "b"), ()]
+
+
+def test_gradients_of_examples_are_renewed_after_200_steps_unless_told_otherwise() -> None:
+    model = nn.Linear(3, 2)
+    memory, seen = Memory(model, keep="examples"), list[int]()
+    memory.remember((torch.randn(2, 3), torch.tensor([0, 1])))
+    optimizer = optim.SGD(model.parameters(), lr=1e-3)
+    memory.protect(optimizer, by="projection")
+    model.register_forward_hook(lambda module, args, out: seen.append(len(done)))
+    done = list[bool]()
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    while len(done) <= 400:
+        optimizer.step()
+        done.append(True)
+    assert sorted(set(seen)) == [0, 200, 400]
