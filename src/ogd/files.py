@@ -97,7 +97,7 @@ def check_writable(folders: Iterable[Path], argument: str = "out") -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove temporary files of killed processes from a folder; those of another machine after a day."""
+    """Remove temporary files of killed processes from a folder; wait a day with files of another machine."""
     for path in folder.glob(".*"):
         named = re.fullmatch(r"\..+\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}", path.name)
         if named and (_old(path) if named[1] != MACHINE else not is_alive(int(named[2]))):
@@ -106,7 +106,7 @@ def sweep(folder: Path) -> None:
 
 @contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder for the block that only this user can read; first remove those of killed processes."""
+    """Make a folder for the block that only this user can read; first remove folders of killed processes."""
     sweep_temporary_folders()
     with tempfile.TemporaryDirectory(prefix=f"ogd-{MACHINE}-{os.getpid()}-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)

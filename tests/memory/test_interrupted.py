@@ -301,7 +301,7 @@ def test_batches_that_were_interrupted_are_drawn_again(monkeypatch: pytest.Monke
     batches = prefetch.Prefetcher()
     batches.batch(first, 0, 0, 2)
     with monkeypatch.context() as patched:
-        patched.setattr(prefetch, "_unpacked", lambda *_: 1 / 0)
+        patched.setattr(prefetch, "_draw_ahead", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             batches.batch(other, 0, 0, 2)
     (expected,) = other.batches(prefetch.draw(0, 0, len(other), 2))

@@ -63,7 +63,7 @@ def check_classes(classes: object) -> None:
     if not isinstance(classes, Sequence) or not all(is_whole(c, -math.inf) for c in classes):
         raise TypeError(f"classes must be a list of whole numbers, such as [0, 1], not {classes!r}")
     if not classes or min(classes) < 0 or len({int(c) for c in classes}) < len(classes):
-        raise ValueError(f"classes must be at least one logit index, all different and none negative, not {classes}")
+        raise ValueError(f"classes must be different logit indices, at least one and none negative, not {classes}")
 
 
 def check_generator(generator: object) -> None:

@@ -144,7 +144,7 @@ class GradientMemory(Memory):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the stored gradients, about the size of a saved file; if sharded, those of this rank."""
+        """The bytes of the stored gradients, about the size of a saved file; if sharded, only this rank's."""
         return self.store.nbytes
 
     @property

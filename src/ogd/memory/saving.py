@@ -7,7 +7,7 @@
     weights     a fingerprint of the model's weights, to warn if the memory is loaded for other weights
     tensors     the stored tensors
 
-`projection/store_state.py` adds the fields of stored gradients, `examples/examples_state.py` those of kept examples.
+`projection/store_state.py` adds fields for stored gradients, `examples/examples_state.py` for kept examples.
 In the file everything except the tensors is one JSON document in the metadata. K is not stored.
 """
 

@@ -89,7 +89,7 @@ class Group:
 
     @property
     def packed(self) -> tuple[Packed, ...]:
-        """All packed tensors: those of x, and y."""
+        """All packed tensors: the leaves of x, and y."""
         return self.leaves if self.y is None else (*self.leaves, self.y)
 
     @property
@@ -121,7 +121,7 @@ class Group:
         return replace(self, leaves=leaves, y=y, z=self.z.to(device), task=self.task.to(device))
 
     def unpack(self, rows: Tensor) -> list[Tensor]:
-        """Return the tensors of some examples: those of x, y if there are labels, z and task."""
+        """Return the tensors of some examples: the leaves of x, y if there are labels, z and task."""
         return [*(leaf[rows] for leaf in self.packed), self.z.index_select(0, rows), self.task.index_select(0, rows)]
 
     def batch(self, rows: Tensor, tasks: Sequence[Task]) -> Batch:
