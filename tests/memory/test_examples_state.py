@@ -276,11 +276,11 @@ def test_channels_with_values_of_their_own_are_loaded_as_they_were_saved(
     scale = torch.tensor([1.0, 0.3]).view(2, *[1] * (len(shape) - 2))
     x = torch.randint(200, shape) * scale
     model = nn.Sequential(nn.Flatten(), nn.Linear(80, 3))
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.remember((x, None))
     assert memory.nbytes < x.numel() + 30 * 3 * 4 + 2 * 256 * 4 + 1  # a byte for each number
     memory.save(tmp_path / "m.safetensors")
-    loaded = Memory.load(tmp_path / "m.safetensors", model)
+    loaded = load(tmp_path / "m.safetensors", model)
     assert torch.equal(loaded.remembered_loss(30), memory.remembered_loss(30))
     assert loaded.nbytes == memory.nbytes
 
@@ -300,10 +300,10 @@ def test_inputs_of_any_structure_are_loaded_as_they_were_saved(tmp_path: Path, n
         return model(sum(leaf for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor)))
 
     seen, model = list[Any](), nn.Linear(3, 2)
-    memory = Memory(model, keep="examples", logits=logits)
+    memory = ExampleMemory(model, logits=logits)
     memory.remember((STRUCTURES[name](torch.randn(5, 3)), torch.tensor([0, 1, 0, 1, 0])))
     memory.save(tmp_path / "m.safetensors")
-    loaded = Memory.load(tmp_path / "m.safetensors", model, logits=logits)
+    loaded = load(tmp_path / "m.safetensors", model, logits=logits)
     assert torch.equal(loaded.remembered_loss(5), memory.remembered_loss(5))
     after, before = seen[-2:]
     assert pytree.tree_structure(after) == pytree.tree_structure(before)

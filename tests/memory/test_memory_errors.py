@@ -218,3 +218,13 @@ def test_a_budget_is_never_passed_in_silence(budget: int | str) -> None:
 def test_loading_with_the_model_first_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"expected load\(path, model\)"):
         load(nn.Linear(2, 2), tmp_path / "memory.safetensors")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("per_task", [0, -1, 2.5, True, "9"])
+def test_a_task_of_no_whole_number_of_examples_is_refused(kind: str, per_task: object) -> None:
+    model, x, y = make("mlp")
+    memory = KINDS[kind](model)
+    with pytest.raises(ValueError, match="per_task must be a whole number, 1 or more"):
+        memory.remember((x, y), per_task=per_task)
+    assert len(memory) == 0

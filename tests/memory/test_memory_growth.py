@@ -158,7 +158,7 @@ def test_what_grows_otherwise_is_refused_and_other_values_are_said() -> None:
 @pytest.mark.parametrize(("size", "grows"), [((60, 4), True), ((40, 5), False), ((39, 4), False), ((40, 3), False)])
 def test_a_table_may_gain_rows_and_nothing_else(size: tuple[int, int], grows: bool) -> None:
     model = nn.Sequential(nn.Embedding(40, 4), nn.Flatten(), nn.Linear(8, 3))
-    memory = Memory(model, params=["0"])
+    memory = GradientMemory(model, params=["0"])
     memory.remember((torch.randint(40, (5, 2)), torch.tensor([0, 1, 2, 0, 1])))
     old, model[0] = model[0], nn.Embedding(*size)
     update = torch.randn(size)

@@ -285,3 +285,16 @@ def test_a_state_is_what_its_file_holds(name: str, tmp_path: Path) -> None:
         key: value for key, value in read.items() if key != "tensors"
     }
     assert stored["tensors"].keys() == read["tensors"].keys()
+
+
+def test_rows_of_a_parameter_that_are_stored_twice_are_refused() -> None:
+    model, x, y = make("mlp")
+    memory = GradientMemory(model)
+    memory.remember((x, y))
+    stored = memory.state_dict()
+    i = len(stored["pieces"])
+    own = {name.removeprefix("0."): t for name, t in stored["tensors"].items() if name.startswith("0.")}
+    stored["pieces"].append(dict(stored["pieces"][0]))
+    stored["tensors"] |= {f"{i}.{name}": t for name, t in own.items()}
+    with pytest.raises(ValueError, match=r"rows of 0\.bias twice"):
+        GradientMemory(model).load_state_dict(stored)

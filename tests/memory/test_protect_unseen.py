@@ -324,3 +324,19 @@ def test_a_gradient_that_protects_nothing_is_not_looked_at() -> None:
     with pytest.warns(UserWarning, match="1 of 2 stored gradients protect nothing"):
         optimizer.step()
     memory.stats()
+
+
+@pytest.mark.parametrize("keep", ["gradients", "examples"])
+def test_steps_before_the_last_task_do_not_excuse_what_moves_after_it(keep: str) -> None:
+    model, x, y = make("mlp")
+    memory = KINDS[keep](model)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer)
+    memory.remember((x, y))
+    train(model, optimizer, x, y.roll(1), 3)
+    memory.remember((x, y))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(torch.randn_like(p))
+    with pytest.warns(UserWarning, match="moved without protection"):
+        memory.settle()

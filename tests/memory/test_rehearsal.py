@@ -277,7 +277,7 @@ def test_what_a_step_is_given_beside_its_closure_reaches_it() -> None:
             return super().step(closure)
 
     seen, model = list[Any](), nn.Linear(3, 2)
-    memory = Memory(model, keep="examples")
+    memory = ExampleMemory(model)
     memory.remember((torch.randn(9, 3), torch.randint(2, (9,))))
     optimizer = Own(model.parameters(), lr=0.1)
     memory.protect(optimizer, every=1)
@@ -290,19 +290,3 @@ def test_what_a_step_is_given_beside_its_closure_reaches_it() -> None:
     optimizer.step(closure, "a", "b")
     optimizer.step(closure)
     assert seen == [("a", "b"), ()]
-
-
-def test_gradients_of_examples_are_renewed_after_200_steps_unless_told_otherwise() -> None:
-    model = nn.Linear(3, 2)
-    memory, seen = Memory(model, keep="examples"), list[int]()
-    memory.remember((torch.randn(2, 3), torch.tensor([0, 1])))
-    optimizer = optim.SGD(model.parameters(), lr=1e-3)
-    memory.protect(optimizer, by="projection")
-    model.register_forward_hook(lambda module, args, out: seen.append(len(done)))
-    done = list[bool]()
-    for p in model.parameters():
-        p.grad = torch.ones_like(p)
-    while len(done) <= 400:
-        optimizer.step()
-        done.append(True)
-    assert sorted(set(seen)) == [0, 200, 400]
