@@ -6,7 +6,7 @@ python measurements/leaderboards/leaderboards.py --show   prints the tables as M
 from dataclasses import replace
 from pathlib import Path
 
-from ogd.lab.experiments.boards import BOARDS
+from ogd.lab.experiments.leaderboards import BOARDS
 from ogd.lab.reporting.formats import table
 from ogd.lab.reporting.report import comparisons
 

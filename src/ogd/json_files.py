@@ -14,7 +14,7 @@ from typing import Any
 
 from ogd.checks import MOST_WHOLE, ArgumentError
 from ogd.files import SPECIAL, is_special
-from ogd.terminal import is_unicode
+from ogd.visible_text import is_unicode
 
 MOST_BYTES = 64 * 2**20
 MOST_MEMORY = 256 * 2**20

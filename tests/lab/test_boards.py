@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ogd.lab.experiments import EXPERIMENTS, Reference, quick
-from ogd.lab.experiments.boards import BOARDS, BUFFERS
 from ogd.lab.experiments.experiment import choose
+from ogd.lab.experiments.leaderboards import BOARDS, BUFFERS
 from ogd.lab.experiments.runs import find_runs, requests_of
 from ogd.lab.records import tuning
 from ogd.lab.reporting import compare

@@ -23,7 +23,7 @@ from ogd.lab.records.folder import place_of, places, requests_at
 from ogd.lab.records.record import to_json
 from ogd.lab.reporting.index import index
 from ogd.lab.reporting.index import pack as pack_by_experiment
-from ogd.lab.reporting.own import others
+from ogd.lab.reporting.other_runs import others
 from ogd.lab.reporting.report import comparisons
 from ogd.lab.reporting.verify import verify
 from test_cli import run

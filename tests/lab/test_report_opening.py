@@ -11,12 +11,13 @@ from made_records import keep, made, make
 from ogd.lab import cli
 from ogd.lab.catalogue import METHODS, Look
 from ogd.lab.experiments import EXPERIMENTS, resolve
-from ogd.lab.reporting import html_figures, opening
+from ogd.lab.reporting import html_figures
+from ogd.lab.reporting import page_opening as opening
 from ogd.lab.reporting.accuracy_plots import spread
 from ogd.lab.reporting.cells import Tally
 from ogd.lab.reporting.figures import RINGS, draw
 from ogd.lab.reporting.html_figures import swatches
-from ogd.lab.reporting.own import others
+from ogd.lab.reporting.other_runs import others
 from ogd.lab.reporting.page import in_order, page, scores
 from ogd.lab.reporting.report import comparisons
 from ogd.lab.reporting.tables import mean_std

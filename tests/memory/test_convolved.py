@@ -13,7 +13,7 @@ from torch.nn.utils import prune
 
 from memory_models import rows, train
 from ogd.memory import Convolved, Dense, Factored, GradientMemory, Piece, load, stacked
-from ogd.memory.blocks import convolution
+from ogd.memory.blocks import convolution_geometry as convolution
 from ogd.memory.blocks.block import Block
 from ogd.memory.changes.growth import pad_store
 from reference import flat, logit_gradients, project_dense

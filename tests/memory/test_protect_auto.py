@@ -8,8 +8,8 @@ import torch
 from torch import optim
 
 from memory_models import moved, remembered, train
-from ogd.memory.optimizers import pace
-from ogd.memory.optimizers.pace import FIRST, SHARE, Pace, steps_between
+from ogd.memory.optimizers import auto_every as pace
+from ogd.memory.optimizers.auto_every import FIRST, SHARE, Pace, steps_between
 from reference import flat, trainable
 
 

@@ -47,12 +47,12 @@ report_opening report_own reporting resume run_shown sharded sharded_changes soa
 your_own_method
 """  # files of tests that start processes, or that are about documents and pages
 PACKAGES = ("memory", "lab/methods", "lab/training", "lab/records")  # of which places are drawn
-LEFT_OUT = ("memory/ranks",)  # its tests start several processes each
+LEFT_OUT = ("memory/ranks", "memory/data/distributed_sampling.py")  # whose tests start several processes each
 SPEED = {  # numbers by file that decide only how long something takes, or how much memory
     "memory/blocks/gram.py": "CHUNK TILE PANEL STRIP LEAST TRAFFIC",
     "memory/blocks/sparse.py": "OFTEN",
     "memory/projection/columns.py": "PART",
-    "memory/blocks/convolution.py": "SMALL CHANNELS PART",
+    "memory/blocks/convolution_geometry.py": "SMALL CHANNELS PART",
     "memory/blocks/pieces.py": "LARGE",
     "memory/projection/solve.py": "SAMPLE",
     "memory/projection/projector.py": "SLOW",

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from ogd.terminal import visible
+from ogd.visible_text import visible
 
 PATIENCE = 2.0  # seconds before anything is shown
 INTERVAL = 10.0  # seconds between two plain lines

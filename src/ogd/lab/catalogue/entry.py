@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ogd.checks import ArgumentError, check_name, check_whole, is_number
-from ogd.terminal import is_unicode
+from ogd.visible_text import is_unicode
 
 Value = int | float | str
 V = TypeVar("V", bound=Value | None)

@@ -15,7 +15,7 @@ from ogd.lab.data import SOURCES, fetch
 from ogd.lab.experiments import EXPERIMENTS, resolve
 from ogd.lab.records.folder import place_of
 from ogd.lab.records.record import RunRecord, to_json
-from ogd.terminal import visible
+from ogd.visible_text import visible
 
 if TYPE_CHECKING:
     from ogd.lab.experiments.backends import Backend

@@ -15,8 +15,8 @@ from ogd.lab.cli import arguments, commands, completion
 from ogd.lab.cli.arguments import add_plugin, flag
 from ogd.lab.cli.signals import Terminated
 from ogd.lab.plugins import load_plugin
-from ogd.terminal import visible
 from ogd.version import __version__
+from ogd.visible_text import visible
 
 NEWLINE = "\n"
 

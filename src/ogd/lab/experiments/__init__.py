@@ -1,8 +1,8 @@
 """The paper, what it leaves open and public leaderboards as data, and what runs them."""
 
 from ogd.lab.experiments.beyond import BEYOND
-from ogd.lab.experiments.boards import BOARDS
 from ogd.lab.experiments.experiment import EXPERIMENTS, Cell, Drawing, Experiment, Reference, Row, quick, register
+from ogd.lab.experiments.leaderboards import BOARDS
 from ogd.lab.experiments.memories import MEMORIES
 from ogd.lab.experiments.paper import PAPER
 from ogd.lab.experiments.resolve import resolve

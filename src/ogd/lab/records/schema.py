@@ -14,8 +14,8 @@ from ogd import json_files
 from ogd.checks import ArgumentError
 from ogd.files import SPECIAL, is_special
 from ogd.json_files import BadFile, FieldError
-from ogd.terminal import visible
 from ogd.version import __version__
+from ogd.visible_text import visible
 
 SCHEMA = 1
 T = TypeVar("T")

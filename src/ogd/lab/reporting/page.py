@@ -21,10 +21,10 @@ from ogd.lab.reporting.cells import EXCEPTIONS, MARKS, RULE, Entry, Line, Tally
 from ogd.lab.reporting.choices import CHOICES
 from ogd.lab.reporting.compare import Comparison
 from ogd.lab.reporting.html_figures import css_colour, swatches
-from ogd.lab.reporting.opening import facts, opening
-from ogd.lab.reporting.own import Others
-from ogd.terminal import visible
+from ogd.lab.reporting.other_runs import Others
+from ogd.lab.reporting.page_opening import facts, opening
 from ogd.version import __version__
+from ogd.visible_text import visible
 
 OPENING = "opening"  # its picture, among those of figures and heat maps
 

@@ -11,9 +11,9 @@ from ogd.lab.reporting.accuracy_plots import heat_maps
 from ogd.lab.reporting.collect import collect
 from ogd.lab.reporting.compare import Comparison, compare, with_times
 from ogd.lab.reporting.html_figures import Spot, inline, spots
-from ogd.lab.reporting.opening import opening, picture
-from ogd.lab.reporting.own import others
+from ogd.lab.reporting.other_runs import others
 from ogd.lab.reporting.page import OPENING, in_order, page
+from ogd.lab.reporting.page_opening import opening, picture
 
 FORMATS = {
     "md": lambda comparison: formats.table(comparison).markdown() + "\n",

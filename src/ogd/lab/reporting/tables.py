@@ -16,7 +16,7 @@ from ogd.lab.catalogue import METHODS
 from ogd.lab.records import RunRecord, average_accuracy, final_accuracy, forgetting
 from ogd.lab.records.speed import Ratio
 from ogd.lab.records.tuning import Tuning
-from ogd.terminal import visible
+from ogd.visible_text import visible
 
 Array = npt.NDArray[np.float64]
 WIDE = Console(width=10_000).options  # for measuring

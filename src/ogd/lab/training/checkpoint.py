@@ -19,7 +19,7 @@ from ogd import tensor_files
 from ogd.checks import is_whole
 from ogd.json_files import items, number, shorten, whole
 from ogd.lab.records.metrics import Array
-from ogd.terminal import visible
+from ogd.visible_text import visible
 
 SCHEMA = 3
 PATIENCE = 5.0  # seconds between two checkpoints

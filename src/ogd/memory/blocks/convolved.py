@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from ogd.checks import whole_number
 from ogd.memory.blocks.block import Block, check_numbers, working_dtype
-from ogd.memory.blocks.convolution import PART, convolution_gram, offsets_cost, patches, weight_gradient
+from ogd.memory.blocks.convolution_geometry import PART, convolution_gram, offsets_cost, patches, weight_gradient
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.factored import Factored, outputs_grow
 
@@ -21,7 +21,7 @@ Pair = tuple[int, int]
 class Convolved(Block):
     """Row i of G is the gradient of a convolution's weight and bias, from its input x_i and δ_i at its output.
 
-    gram       see convolution.py
+    gram       see convolution_geometry.py
     overlap    ⟨δ_i, x_i ∗ U + b⟩
     combine    Σ_i c_i ∂⟨δ_i, x_i ∗ U⟩ / ∂U,  Σ c δ
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ogd.memory.blocks.convolution import patches
+from ogd.memory.blocks.convolution_geometry import patches
 from ogd.memory.blocks.convolved import Convolved
 from ogd.memory.blocks.dense import Dense
 from ogd.memory.blocks.factored import Factored

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from ogd.memory.blocks.block import working_dtype
 from ogd.memory.model.eval_mode import no_autocast
-from ogd.memory.optimizers.pace import MEASURED, Pace, clock
+from ogd.memory.optimizers.auto_every import MEASURED, Pace, clock
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, versions
 from ogd.memory.projection.projector import Projector
 from ogd.tensor_files import is_finite

@@ -11,7 +11,7 @@ from ogd.lab.reporting.accuracy_plots import Trace, draw_traces
 from ogd.lab.reporting.cells import Tally
 from ogd.lab.reporting.compare import Comparison
 from ogd.lab.reporting.html_figures import Spot, strips
-from ogd.lab.reporting.own import WHOLE, Own
+from ogd.lab.reporting.other_runs import WHOLE, Own
 from ogd.lab.reporting.style import canvas, settle, styled
 from ogd.lab.reporting.tables import Array, matrices, mean_std
 
