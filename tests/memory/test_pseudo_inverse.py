@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from ogd.memory import GradientMemory
-from ogd.memory.projection.gram_matrix import extend
+from ogd.memory.projection.gram_matrix import assemble_gram
 from ogd.memory.projection.pseudo_inverse import coefficients, cutoff, rank, triangular_whitener, whitener
 from reference import gram_schmidt, project_dense, project_out
 
@@ -65,7 +65,7 @@ def test_it_makes_P_a_projection(kind: str) -> None:
 
 def test_extend_equals_computing_anew() -> None:
     G = matrix("independent")
-    K = extend(G[:4] @ G[:4].mT, G[4:] @ G[:4].mT, G[4:] @ G[4:].mT)
+    K = assemble_gram(G[:4] @ G[:4].mT, G[4:] @ G[:4].mT, G[4:] @ G[4:].mT)
     torch.testing.assert_close(K, G @ G.mT)
 
 
