@@ -365,7 +365,7 @@ def test_statistics_that_the_user_sets_are_the_ones_that_stay(kind: str) -> None
 
 def test_a_module_in_the_place_of_another_is_held_from_the_next_task_on() -> None:
     model, (x, y) = net(nn.BatchNorm1d(6).double()), data(0)
-    memory = Memory(model)
+    memory = GradientMemory(model)
     memory.remember((x[:4], y[:4]))
     model[1] = copy.deepcopy(model[1])
     memory.remember((x[4:8], y[4:8]))
