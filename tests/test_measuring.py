@@ -1,5 +1,7 @@
 """Forgetting measured: scores per set as counted by hand, in any shape that batches have."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -178,3 +180,17 @@ def test_what_cannot_be_compared():
         ogd.compare(one, Scores({}, {}, "loss"))
     with pytest.raises(TypeError, match="later must be a result"):
         ogd.compare(one, one, later=0.5)
+
+
+def test_outputs_and_names_that_cannot_be_measured_are_named() -> None:
+    model, x, y = nn.Linear(4, 3), torch.randn(6, 4), torch.arange(6) % 3
+    for labels in (y + 1, y - 1):
+        for measure in ("accuracy", "loss"):
+            with pytest.raises(ValueError, match=r"'a' has labels from -?[01] to [123], and the model 3 outputs"):
+                ogd.forgetting(model, {"a": (x, labels)}, measure=measure)
+    with pytest.raises(TypeError, match="sets must have names as keys"):
+        ogd.forgetting(model, {1: (x, y)})
+    with pytest.raises(ValueError, match=r"logits names 'b', which is none of the sets \['a'\]"):
+        ogd.forgetting(model, {"a": (x, y)}, logits={"b": lambda m, x: m(x)})
+    model.weight.data.fill_(float("nan"))
+    assert math.isnan(ogd.forgetting(model, {"a": (x, y)})["a"])

@@ -112,6 +112,10 @@ def forgetting(
     """
     if not isinstance(sets, Mapping) or not sets:
         raise TypeError(f'sets must be a dictionary such as {{"march": loader}}, not {sets!r:.60}')
+    if strange := [name for name in sets if not isinstance(name, str)]:
+        raise TypeError(f'sets must have names as keys, such as "march", not {strange[0]!r:.60}')
+    if isinstance(logits, Mapping) and (unknown := [name for name in logits if name not in sets]):
+        raise ValueError(f"logits names {unknown[0]!r:.60}, which is none of the sets {list(sets)}")
     if not (measure is None or callable(measure) or measure in ("accuracy", "loss")):
         raise ValueError(f'measure must be "accuracy", "loss", a function (z, y) → (B,) or None, not {measure!r}')
     scores: dict[str, float] = {}
@@ -211,7 +215,12 @@ def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
     classes = next_tokens(flat_labels(y), without_tensors(x)[0])
     if classes is not None and classifies(z, classes):
         z, y = z[classes != IGNORED], classes[classes != IGNORED].long()
-        return (z.argmax(1) == y).double() if measure == "accuracy" else F.cross_entropy(z, y, reduction="none")
+        if len(y) and not 0 <= int(y.min()) <= int(y.max()) < z.shape[1]:
+            span = f"labels from {int(y.min())} to {int(y.max())}"
+            raise ValueError(f"sets: {name!r} has {span}, and the model {z.shape[1]} outputs: give classes from 0 on")
+        if measure == "loss":
+            return F.cross_entropy(z, y, reduction="none")
+        return torch.where(z.isnan().any(1), torch.nan, (z.argmax(1) == y).double())
     if measure == "loss" and y.is_floating_point() and z.numel() == y.numel():
         return (z - y.view_as(z)).square().reshape(len(z), -1).mean(1)
     raise ValueError(

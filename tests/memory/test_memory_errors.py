@@ -228,3 +228,26 @@ def test_a_task_of_no_whole_number_of_examples_is_refused(kind: str, per_task: o
     with pytest.raises(ValueError, match="per_task must be a whole number, 1 or more"):
         memory.remember((x, y), per_task=per_task)
     assert len(memory) == 0
+
+
+@pytest.mark.parametrize("rows", [3, 12])
+def test_logits_of_other_examples_are_refused(rows: int) -> None:
+    model, x, y = make("mlp")
+    for outputs in ("true", "mean", "all"):
+        memory = GradientMemory(model, outputs=outputs, logits=lambda m, x: torch.cat([m(-x), m(x)])[:rows])
+        with pytest.raises(ValueError, match=r"rows of logits for 1 examples|outputs must have shape"):
+            memory.remember((x, y))
+
+
+def test_loading_with_params_of_which_nothing_is_stored_is_refused(tmp_path: Path) -> None:
+    model, x, y = make("mlp")
+    memory = GradientMemory(model, params=["2"])
+    memory.remember((x, y))
+    memory.save(tmp_path / "m")
+    with pytest.raises(ValueError, match="protects none of the parameters with stored gradients"):
+        load(tmp_path / "m", model, params=["0"])
+
+
+def test_a_subclass_says_its_own_name() -> None:
+    for kind in KINDS.values():
+        assert repr(type("Mine", (kind,), {})(nn.Linear(2, 2))).startswith("Mine(0 ")

@@ -122,3 +122,16 @@ def test_errors() -> None:
         ExampleMemory(model, budget="30B").observe(x, y)
     with pytest.raises(ValueError, match="not finite"):
         ExampleMemory(model).observe(x / 0, y)
+
+
+def test_a_stream_has_the_checks_of_tasks() -> None:
+    x, y = stream(1)[0]
+    with pytest.raises(ValueError, match="shrink=True is for tasks"):
+        ExampleMemory(nn.Linear(4, 3), 8, budget=10, shrink=True).observe(x, y)
+    with pytest.raises(ValueError, match="nothing to protect"):
+        ExampleMemory(nn.ReLU(), 8).observe(x, y)
+    memory = ExampleMemory(nn.Linear(4, 3), 8)
+    memory.observe(x, y)
+    memory.forget(0)
+    memory.remember((x, y))  # the stream is forgotten
+    assert len(memory.task_sizes) == 1

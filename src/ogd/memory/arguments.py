@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Literal, get_args
 
 import torch
@@ -93,7 +94,8 @@ def check_every(every: object, *, auto: bool) -> None:
 
 
 def check_loss_weights(alpha: object, labels: object) -> None:
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= sys.float_info.max:
+    real = isinstance(alpha, Real) and not isinstance(alpha, bool)
+    if not real or not 0 <= alpha <= sys.float_info.max:  # type: ignore[operator]
         raise ValueError(f"alpha must be a number, 0 or more, not {alpha!r}")
     check_flag("labels", labels)
     if alpha == 0 and not labels:

@@ -138,7 +138,7 @@ class ExampleMemory(Memory):
     def __repr__(self) -> str:
         tasks = f"{len(self.task_sizes)} task{'' if len(self.task_sizes) == 1 else 's'}"
         examples = f"{len(self):,} example{'' if len(self) == 1 else 's'}"
-        return f"ExampleMemory({examples} of {tasks}, {self.nbytes:,} bytes; of {type(self.model).__name__})"
+        return f"{type(self).__name__}({examples} of {tasks}, {self.nbytes:,} bytes; of {type(self.model).__name__})"
 
     def remember(
         self,
@@ -286,9 +286,12 @@ class ExampleMemory(Memory):
             )
         if self._shared:
             raise ValueError("observe is for one process: with several ranks remember tasks, or use distributed=False")
+        if self.shrink:
+            raise ValueError("shrink=True is for tasks: a stream keeps at most per_task examples; leave shrink= out")
         if len(self) and not self.observed:
             raise ValueError("this memory holds tasks: use another memory to observe a stream")
         check_parameters(self.model)
+        check_model(self.model, self._parameters.named())
         chunk = as_pair((x, y))
         n = length(chunk)
         draws = seeds.generator(self.seed, "stream", self.observed)
@@ -352,6 +355,7 @@ class ExampleMemory(Memory):
         with self._transaction():
             self._replace(self.examples.without_task(range(len(self.task_sizes))[task]))
             self._had_protected_step = True  # the last task may now be an older one, whose outputs may have moved
+            self.observed = self.observed if len(self) else 0
 
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None

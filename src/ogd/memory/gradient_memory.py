@@ -162,8 +162,8 @@ class GradientMemory(Memory):
         tasks = f"{len(self.task_sizes)} task{'' if len(self.task_sizes) == 1 else 's'}"
         numbers, parameters = self._trainable_numbers()
         return (
-            f"GradientMemory({len(self):,} directions of {tasks}, {self.nbytes:,} bytes; protects {numbers:,} numbers "
-            f"in {parameters} parameters of {type(self.model).__name__}; outputs={self.outputs!r})"
+            f"{type(self).__name__}({len(self):,} directions of {tasks}, {self.nbytes:,} bytes; protects {numbers:,} "
+            f"numbers in {parameters} parameters of {type(self.model).__name__}; outputs={self.outputs!r})"
         )
 
     def remember(
@@ -397,6 +397,8 @@ class GradientMemory(Memory):
         check_parameters(self.model)
         saving.check_header(stored, self.kind)
         whole = store_from_state(stored, self._parameters.named())
+        if whole.shapes and not any(name in self._parameters for name in whole.shapes):
+            raise ValueError(f"params={self.params} protects none of the parameters with stored gradients")
         weights = Fingerprint.from_state(stored.get("weights"), len(whole))
         # ranks draw the same numbers without an exchange
         draws = seeds.generator(*(("load",) if self._shared else (torch_seed(), "remember")), len(whole))

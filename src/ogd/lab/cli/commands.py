@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ogd.checks import ArgumentError
+from ogd.checks import ArgumentError, check_name
 from ogd.files import check_writable
 from ogd.lab import catalogue
 from ogd.lab.cli.arguments import benchmark_settings, flag, method_options, tunable
@@ -60,6 +60,8 @@ def settings(options: Namespace) -> dict[str, Any]:
 
 def own_options(options: Namespace, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Give each method its own options; one that none of them takes is an error."""
+    for method in methods:
+        check_name("method", method, catalogue.METHODS)
     given: dict[str, dict[str, Any]] = {method: {} for method in methods}
     for name, takers in method_options().items():
         value = getattr(options, name, None)

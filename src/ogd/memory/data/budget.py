@@ -103,9 +103,11 @@ def shrink_to_budget(contents: C, budget: Budget, generator: Generator) -> C:
         shares = equal_shares(counts, goal, sizes)
         if not all(shares):
             unit = contents.unit if budget.nbytes is None else "bytes"
+            each, more = "an example", ""
+            if len(counts) > 1:
+                each, more = f"an example of each of {len(counts)} tasks", ", or forget a task first: memory.forget(0)"
             raise BudgetExceeded(
-                f"the budget of {limit:,} {unit} is too small for an example of each of {len(counts)} tasks: nothing "
-                "was stored; raise budget=, or forget a task first: memory.forget(0)"
+                f"the budget of {limit:,} {unit} is too small for {each}: nothing was stored; raise budget={more}"
             )
         smaller = contents.with_examples([o[:share].sort().values for o, share in zip(order, shares, strict=True)])
         if budget.allows(smaller):

@@ -47,6 +47,8 @@ class ChosenOutputs(ScoredModel):
             return
         if f.ndim != 2 and (f.ndim != 1 or self.outputs == "true"):
             raise ValueError(f"the logits have shape {tuple(f.shape)}, not (batch, classes): pass outputs=, a function")
+        if self.outputs == "true" and len(f) != len(y):
+            raise ValueError(f"the model gives {len(f)} rows of logits for {len(y)} examples: pass logits=, a function")
         C = f.shape[1] if f.ndim == 2 else 1
         largest = max([*(self.classes or []), *([int(y.max())] if self.outputs == "true" else [])], default=0)
         if largest >= C:

@@ -60,7 +60,7 @@ def check_protectable(optimizers: Iterable[Optimizer], is_protected: Callable[[O
         if isinstance(optimizer, LBFGS):
             raise ValueError(
                 "LBFGS cannot be protected: inside one step it moves the weights several times and judges each "
-                "move by the loss, which a projection afterwards would contradict; use SGD, Adam or the like"
+                "move by the loss, which a protection outside it would contradict; use SGD, Adam or the like"
             )
         if getattr(optimizer, "_overlap_with_ddp", False):
             raise ValueError(
@@ -68,7 +68,10 @@ def check_protectable(optimizers: Iterable[Optimizer], is_protected: Callable[[O
                 "backward pass, not in step(); use overlap_with_ddp=False"
             )
         if is_protected(optimizer):
-            raise ValueError("this optimizer is protected already: call unprotect(optimizer) first")
+            raise ValueError(
+                "this optimizer is protected already, by this memory or another: call unprotect(optimizer) of that "
+                "memory first"
+            )
 
 
 def warn_of_averages(optimizers: Iterable[Optimizer]) -> bool:
