@@ -116,6 +116,16 @@ def _check_header(path: Path) -> None:
             raise ValueError(f"its header has more than {MOST_PARTS:,} parts")
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype in files and messages: "float32".
+
+    Examples:
+        >>> dtype_name(torch.bfloat16)
+        'bfloat16'
+    """
+    return str(dtype).removeprefix("torch.")
+
+
 def is_finite(t: Tensor) -> bool:
     """Return whether all numbers are finite. A finite sum proves it in a fraction of the time and memory.
 

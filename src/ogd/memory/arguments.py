@@ -33,14 +33,9 @@ def check_count(name: str, value: object) -> None:
         raise ValueError(f"{name} must be a whole number, 1 or more, not {value!r}")
 
 
-def check_per_task(value: object) -> None:
+def check_optional_count(name: str, value: object) -> None:
     if value is not None and not is_whole(value, 1):
-        raise ValueError(f"per_task must be a whole number, 1 or more, or None, not {value!r}")
-
-
-def check_chunk_size(value: object) -> None:
-    if value is not None and not is_whole(value, 1):
-        raise ValueError(f"chunk_size must be a whole number, 1 or more, or None, not {value!r}")
+        raise ValueError(f"{name} must be a whole number, 1 or more, or None, not {value!r}")
 
 
 def check_flag(name: str, value: object) -> None:

@@ -20,7 +20,7 @@ from ogd.memory.arguments import (
     check_logits,
     check_loss_weights,
     check_merge,
-    check_per_task,
+    check_optional_count,
     check_task,
 )
 from ogd.memory.changes.other_weights import SAMPLED_ROWS, Fingerprint, warn_of_other_weights
@@ -182,7 +182,7 @@ class ExampleMemory(Memory):
             (6,)
         """
         count = self.per_task if per_task is None else per_task
-        check_per_task(count)
+        check_optional_count("per_task", count)
         check_choice(choose, ExampleChoice, count)
         check_merge(merge, count)
         check_classes(classes)
@@ -193,8 +193,7 @@ class ExampleMemory(Memory):
         check_model(self.model, self._parameters.named())  # a frozen model may be unfrozen later
         if self.observed:
             raise ValueError("this memory keeps a stream (observe): use another memory to remember tasks")
-        self._settle()
-        self._check_moves()
+        self._settle_and_check()
         model = ScoredModel(self.model, logits or self.logits, classes)
         draws = self._generator(generator)
         sample = self._sample(model, data, count, choose, int(merge), draws)
@@ -350,8 +349,7 @@ class ExampleMemory(Memory):
             IndexError: if there is no such task.
         """
         check_task(task, len(self.task_sizes))
-        self._settle()
-        self._check_moves()
+        self._settle_and_check()
         with self._transaction():
             self._replace(self.examples.without_task(range(len(self.task_sizes))[task]))
             self._had_protected_step = True  # the last task may now be an older one, whose outputs may have moved
@@ -403,9 +401,8 @@ class ExampleMemory(Memory):
     def state_dict(self) -> dict[str, Any]:
         """Return the contents of the memory, as plain values and tensors."""
         self._settle()
-        if (
-            self._protections and not self._shared
-        ):  # other ranks may not call it, and a sharded model would wait for them
+        # other ranks may not call it, and a sharded model would wait for them
+        if self._protections and not self._shared:
             self._check_moves()
         weights = Fingerprint.of(Store(), self._parameters.named()).to_state()
         draws = {"seed": self.seed, "draws": self.draws, "since": self._since, "observed": self.observed}

@@ -14,6 +14,7 @@ from ogd.memory.examples.packing import Packed
 from ogd.memory.gradients.gather import check_dependent, gather
 from ogd.memory.gradients.outputs import ChosenOutputs
 from ogd.memory.model.supported import check_model
+from ogd.tensor_files import dtype_name
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,11 @@ def _parts(group: Group) -> list[tuple[str, int, str]]:
     names = [f"input{pytree.keystr(path)}" for path, leaf in leaves if isinstance(leaf, TensorSlot)]
     names += ["label"] * (group.y is not None)
     parts = [(name, leaf.data.nbytes, _how_packed(leaf)) for name, leaf in zip(names, group.packed, strict=True)]
-    return [*parts, ("output", group.z.nbytes, _dtype_name(group.z.dtype))]
+    return [*parts, ("output", group.z.nbytes, dtype_name(group.z.dtype))]
 
 
 def _how_packed(leaf: Packed) -> str:
     if leaf.palette is not None:
-        return f"uint8, the places of {_dtype_name(leaf.dtype)} values in a table of {leaf.palette.numel()}"
-    small, whole = _dtype_name(leaf.data.dtype), _dtype_name(leaf.dtype)
+        return f"uint8, the places of {dtype_name(leaf.dtype)} values in a table of {leaf.palette.numel()}"
+    small, whole = dtype_name(leaf.data.dtype), dtype_name(leaf.dtype)
     return small if small == whole else f"{small}, in place of {whole}"
-
-
-def _dtype_name(dtype: object) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -11,15 +11,14 @@ from ogd.memory import saving
 from ogd.memory.arguments import (
     Choice,
     check_choice,
-    check_chunk_size,
     check_classes,
     check_dtype,
     check_every,
     check_flag,
     check_generator,
     check_logits,
+    check_optional_count,
     check_outputs,
-    check_per_task,
     check_task,
     check_update,
 )
@@ -45,6 +44,7 @@ from ogd.memory.projection.store import Store
 from ogd.memory.projection.store_state import store_from_state, store_state
 from ogd.memory.ranks.collective import common_generator, torch_seed
 from ogd.memory.stats import GradientStats
+from ogd.tensor_files import dtype_name
 
 
 class GradientMemory(Memory):
@@ -122,7 +122,7 @@ class GradientMemory(Memory):
             distributed=distributed,
         )
         check_outputs(outputs)
-        check_chunk_size(chunk_size)
+        check_optional_count("chunk_size", chunk_size)
         check_dtype(dtype)
         check_flag("sharded", sharded)
         self.outputs, self.dtype, self.sharded = outputs, dtype, sharded
@@ -205,7 +205,7 @@ class GradientMemory(Memory):
             (18,)
         """
         count = self.per_task if per_task is None else per_task
-        check_per_task(count)
+        check_optional_count("per_task", count)
         check_choice(choose, Choice, count)
         check_classes(classes)
         check_logits(logits)
@@ -214,8 +214,7 @@ class GradientMemory(Memory):
         self._follow_model()
         params = self._parameters.trainable()
         check_model(self.model, params)
-        self._settle()
-        self._check_moves()
+        self._settle_and_check()
         chosen = ChosenOutputs(self.model, self.outputs, logits or self.logits, classes)
         draws, size = self._generator(generator), self.chunk_size or CHUNK_SIZE
         sample = Sample(data, count, draws, size, choose == "balanced", self.outputs == "true")
@@ -321,8 +320,7 @@ class GradientMemory(Memory):
             (2,)
         """
         check_task(task, len(self.task_sizes))
-        self._settle()
-        self._check_moves()
+        self._settle_and_check()
         with self._transaction():
             self._replace(self.store.without_task(range(len(self.task_sizes))[task]), bind=False)
             self._drift.reset(self.store, self._parameters.named())
@@ -376,8 +374,7 @@ class GradientMemory(Memory):
         If the memory is sharded, all ranks must call it, also `save`, `load_state_dict`, `forget`, `settle`, `rank`.
         """
         self._follow_model()
-        self._settle()
-        self._check_moves()
+        self._settle_and_check()
         store, params = whole_store(self.store), self._parameters.named()
         weights = Fingerprint.of(store, {name: params[name] for name in store.shapes}).to_state()
         return saving.header(self.kind, self._options(), self._statistics.names, weights) | store_state(store)
@@ -401,7 +398,8 @@ class GradientMemory(Memory):
             raise ValueError(f"params={self.params} protects none of the parameters with stored gradients")
         weights = Fingerprint.from_state(stored.get("weights"), len(whole))
         # ranks draw the same numbers without an exchange
-        draws = seeds.generator(*(("load",) if self._shared else (torch_seed(), "remember")), len(whole))
+        n = len(whole)
+        draws = seeds.generator("load", n) if self._shared else seeds.generator(torch_seed(), "remember", n)
         store = self._within_budget(whole, draws)
         self._settle()
         params = self._parameters.named()
@@ -425,7 +423,7 @@ class GradientMemory(Memory):
         return super()._options() | {
             "outputs": None if callable(self.outputs) else self.outputs,
             "chunk_size": self.chunk_size,
-            "dtype": None if self.dtype is None else saving.dtype_name(self.dtype),
+            "dtype": None if self.dtype is None else dtype_name(self.dtype),
         }
 
     def _replace(self, store: Store, *, bind: bool = True) -> None:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from ogd import seeds
 from ogd.memory import saving
-from ogd.memory.arguments import check_flag, check_logits, check_module, check_per_task
+from ogd.memory.arguments import check_flag, check_logits, check_module, check_optional_count
 from ogd.memory.data.budget import Budget, Contents, shrink_to_budget
 from ogd.memory.data.calling import Logits
 from ogd.memory.explanation import Explanation
@@ -55,7 +55,7 @@ class Memory(ABC):
         distributed: bool,
     ):
         check_module(model)
-        check_per_task(per_task)
+        check_optional_count("per_task", per_task)
         check_logits(logits)
         flags = {"shrink": shrink, "freeze_buffers": freeze_buffers, "distributed": distributed}
         for name, value in flags.items():
@@ -262,8 +262,7 @@ class Memory(ABC):
         held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         if not self._parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")
-        self._settle()
-        self._check_moves()
+        self._settle_and_check()
         return optimizers
 
     def _begin(self, protection: _H) -> _H:
@@ -287,6 +286,11 @@ class Memory(ABC):
         for protection in self._protections:
             protection.settle()
         self._protections = [p for p in self._protections if p.active]
+
+    def _settle_and_check(self) -> None:
+        """Settle the protections; then warn if remembered outputs have moved without them."""
+        self._settle()
+        self._check_moves()
 
     @abstractmethod
     def _check_moves(self) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from ogd.memory.arguments import check_chunk_size, check_classes, check_module, check_outputs
+from ogd.memory.arguments import check_classes, check_module, check_optional_count, check_outputs
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.gradients.gather import check_dependent, gather
 from ogd.memory.gradients.outputs import ChosenOutputs, Outputs
@@ -50,7 +50,7 @@ def output_gradients(
     check_module(model)
     check_outputs(outputs)
     check_classes(classes)
-    check_chunk_size(chunk_size)
+    check_optional_count("chunk_size", chunk_size)
     params = {name: p for name, p in model.named_parameters() if p.requires_grad}
     check_model(model, params)
     pieces, n = gather(ChosenOutputs(model, outputs, None, classes), params, [(x, y)], 0, chunk_size)

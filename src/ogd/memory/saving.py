@@ -26,7 +26,7 @@ FORMAT = "ogd.memory"  # the key of the metadata
 VERSION = 3
 _CLASSES = {"gradients": "GradientMemory", "examples": "ExampleMemory"}  # by kind
 _OPTIONS = {"per_task", "logits", "params", "budget", "shrink", "freeze_buffers"}
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
+_DTYPES = {tensor_files.dtype_name(dtype): dtype for dtype in DTYPES}
 
 
 def header(kind: str, options: Mapping[str, Any], buffers: set[str], weights: Any) -> dict[str, Any]:
@@ -60,17 +60,6 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     if gradients:
         found |= {"outputs": saved["outputs"], "chunk_size": saved["chunk_size"], "dtype": _DTYPES.get(saved["dtype"])}
     return found | dict(given)
-
-
-def dtype_name(dtype: object) -> str:
-    """Return the name of a dtype in files: "float32".
-
-    Examples:
-        >>> import torch
-        >>> dtype_name(torch.bfloat16)
-        'bfloat16'
-    """
-    return str(dtype).removeprefix("torch.")
 
 
 def _are_options(saved: Mapping[str, Any], gradients: bool) -> bool:

@@ -19,6 +19,7 @@ from ogd.checks import ArgumentError
 from ogd.lab.benchmarks import Task
 from ogd.lab.benchmarks.batches import Batch, examples
 from ogd.lab.models.stack import Stack
+from ogd.memory.data.budget import equal_shares
 from ogd.memory.data.sampling import balanced_rows
 from ogd.memory.data.uncertainty import AMONG, entropies, uncertain_order
 from ogd.memory.examples.clustering import cluster_means
@@ -65,20 +66,17 @@ class FinishedTask:
 
 
 def task_budgets(per_task: int, in_total: int, tasks: int) -> list[int]:
-    """Return how many examples each task may store: `per_task`, or an equal share of `in_total` unless that is 0."""
-    return equal_shares(in_total, tasks) if in_total else [per_task] * tasks
-
-
-def equal_shares(total: int, tasks: int) -> list[int]:
-    """Divide a buffer among tasks; the remainder goes to the first tasks, one each.
+    """Return how many examples each task may store: `per_task`, or an equal share of `in_total` unless that is 0.
 
     Examples:
-        >>> equal_shares(500, 3)
-        [167, 167, 166]
+        >>> task_budgets(200, 0, 2), task_budgets(200, 500, 3)
+        ([200, 200], [167, 167, 166])
     """
-    if total < tasks:
-        raise ArgumentError("in_total", f"{total} examples cannot be shared by {tasks} tasks")
-    return [total // tasks + (t < total % tasks) for t in range(tasks)]
+    if not in_total:
+        return [per_task] * tasks
+    if in_total < tasks:
+        raise ArgumentError("in_total", f"{in_total} examples cannot be shared by {tasks} tasks")
+    return equal_shares([in_total] * tasks, in_total)
 
 
 def choose_rows(choose: str, z: Tensor, y: Tensor, n: int, generator: Generator) -> Tensor:

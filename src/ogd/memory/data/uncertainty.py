@@ -16,7 +16,7 @@ from ogd.memory.data.batches import Chunk, describe, length, take, to_device
 from ogd.memory.data.calling import ScoredModel
 from ogd.memory.data.sampling import Sample
 from ogd.memory.model.eval_mode import isolated_eval_mode
-from ogd.memory.model.parameters import first_parameter
+from ogd.memory.model.parameters import device_of
 
 AMONG = 20
 FLOOR = 0.01  # nats: the weight of an example of which the model is certain
@@ -44,8 +44,7 @@ class UncertainSample(Sample):
                 yield take(chunk, own)
 
     def _entropies(self, chunk: Chunk) -> Tensor:
-        first = first_parameter(self.model.model)
-        z = self.model.scores(to_device(chunk[0], torch.device("cpu") if first is None else first.device))
+        z = self.model.scores(to_device(chunk[0], device_of(self.model.model)))
         if z.ndim < 2 or z.shape[-1] < 2 or len(z) != length(chunk):
             raise ValueError(
                 f'choose="uncertain" needs the scores of two or more classes, and the model gives {describe(z)}: '

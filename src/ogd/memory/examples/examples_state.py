@@ -16,10 +16,10 @@ from ogd.memory.data.batches import TensorSlot
 from ogd.memory.data.labels import check_labels_fit
 from ogd.memory.examples.kept_examples import Examples, Group, Task
 from ogd.memory.examples.packing import COLOURS, Packed
-from ogd.tensor_files import is_finite
+from ogd.tensor_files import dtype_name, is_finite
 
 _DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
+    dtype_name(dtype): dtype
     for dtype in (
         torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16,
         torch.int8, torch.uint8, torch.bool,
@@ -94,7 +94,7 @@ def _packed_entry(key: str, leaf: Packed, tensors: dict[str, Tensor]) -> dict[st
     tensors[key] = leaf.data
     if leaf.palette is not None:
         tensors[f"{key}.palette"] = leaf.palette
-    return {"dtype": str(leaf.dtype).removeprefix("torch."), "palette": leaf.palette is not None}
+    return {"dtype": dtype_name(leaf.dtype), "palette": leaf.palette is not None}
 
 
 def _packed(key: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], n: int) -> Packed:
