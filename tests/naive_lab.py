@@ -107,6 +107,20 @@ class DER(ER):
 
 
 class Rehearsal(DER):
+    def __init__(self, run, alpha, bound, **options):
+        super().__init__(run, alpha, **options)
+        self.bound, self.mean = bound, 0.0
+
+    def changed(self, module, g, batch):
+        own, added = float(g.norm()), super().changed(module, g, batch) - g
+        self.mean = 0.9 * self.mean + 0.1 * own if self.mean else own
+        longest = self.bound * self.mean
+        return g + (added * (longest / float(added.norm())) if 0 < longest < float(added.norm()) else added)
+
+    def end_task(self, module, task):
+        super().end_task(module, task)
+        self.mean = 0.0
+
     def draw(self):
         self.step += 1
         seed = seeds.number(seeds.number(0, self.run, "rehearsal"), "rehearsal", self.step // self.every - 1)

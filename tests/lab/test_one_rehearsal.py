@@ -22,7 +22,7 @@ LR, RUN = 0.5, 1
 def test_both_have_the_same_defaults() -> None:
     ours = inspect.signature(ExampleMemory.protect).parameters
     theirs = {option.name: option.default_on("permuted") for option in METHODS["rehearsal"].options}
-    names = {"every": "replay_every", "batch_size": "replay_batch", "alpha": "alpha"}
+    names = {"every": "replay_every", "batch_size": "replay_batch", "alpha": "alpha", "bound": "bound"}
     assert {name: ours[name].default for name in names} == {name: theirs[other] for name, other in names.items()}
     assert inspect.signature(ExampleMemory).parameters["per_task"].default == theirs["per_task"]
     remember = inspect.signature(ExampleMemory.remember).parameters
@@ -31,7 +31,7 @@ def test_both_have_the_same_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", ["rotated", "split"])
-@pytest.mark.parametrize("options", [{}, {"replay_batch": 5, "replay_every": 3, "alpha": 2.0}])
+@pytest.mark.parametrize("options", [{}, {"replay_batch": 5, "replay_every": 3, "alpha": 2.0, "bound": 0.2}])
 def test_both_take_the_same_steps(tiny, name: str, options: dict[str, float]) -> None:
     benchmark = make(name, tiny, tasks=3)
     method, model = methods.Rehearsal(per_task=12, **options), stack(runs=[RUN])
@@ -44,9 +44,10 @@ def test_both_take_the_same_steps(tiny, name: str, options: dict[str, float]) ->
         method.end_task(finished)
         memory.remember((kept.x[0].flatten(1), kept.target[0].argmax(-1)), classes=task.classes)
     memory.seed = seeds.number(7, RUN, "rehearsal")
-    way = {"every": method.replay_every, "batch_size": method.replay_batch, "alpha": method.alpha[0]}
+    alpha, bound = method.alpha[0], method.bound[0]
+    way = {"every": method.replay_every, "batch_size": method.replay_batch, "alpha": alpha, "bound": bound}
     theirs, ours = SGD(model, LR), torch.optim.SGD(module.parameters(), lr=LR)
-    memory.protect(ours, **way)
+    rehearsal = memory.protect(ours, **way)
     rehearsed = 0
     for step in range(10, 17):
         batch = new_batch(benchmark, step)
@@ -63,6 +64,7 @@ def test_both_take_the_same_steps(tiny, name: str, options: dict[str, float]) ->
         for w, v in zip(model.module(RUN).parameters(), module.parameters(), strict=True):
             torch.testing.assert_close(w, v, rtol=0, atol=1e-12)
     assert rehearsed == memory.draws == 7 // method.replay_every
+    assert rehearsal.bounded == (rehearsed if bound < 1 else 0)
 
 
 def new_batch(benchmark, step: int) -> Batch:

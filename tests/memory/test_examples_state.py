@@ -179,10 +179,10 @@ def first(value: float) -> Callable[[Tensor], Tensor]:
 
 
 DAMAGED: dict[str, Callable[[State], Any]] = {
-    **{f"without {key}": without(key) for key in ("classes", "seed", "draws", "since", "groups", "tensors")},
+    **{f"without {key}": without(key) for key in ("classes", "seed", "draws", "progress", "groups", "tensors")},
     **{f"without {key}": without(key) for key in ("version", "kind")},
-    **{f"{key} a word": entry(key, value="x") for key in ("seed", "draws", "since", "groups", "classes", "tensors")},
-    **{f"{key} a number": entry(key, value=3) for key in ("since", "groups", "classes", "tensors")},
+    **{f"{key} a word": entry(key, value="x") for key in ("seed", "draws", "progress", "groups", "classes", "tensors")},
+    **{f"{key} a number": entry(key, value=3) for key in ("progress", "groups", "classes", "tensors")},
     "draws negative": entry("draws", value=-1),
     "draws a fraction": entry("draws", value=1.5),
     "version": entry("version", value=99),

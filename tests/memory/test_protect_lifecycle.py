@@ -141,9 +141,9 @@ def test_such_a_step_rehearses_once(steps: int) -> None:
         memory = ExampleMemory(model)
         memory.remember((x, y))
         optimizer = kind(model.parameters(), lr=0.1)
-        memory.protect(optimizer, every=2)
+        rehearsal = memory.protect(optimizer, every=2)
         train(model, optimizer, x, y, steps)
-        drawn.append((memory.draws, memory._since))  # type: ignore[attr-defined]
+        drawn.append((memory.draws, rehearsal.since))
     assert drawn[0] == drawn[1] == (steps // 2, [steps % 2])
 
 

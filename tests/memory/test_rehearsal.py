@@ -175,7 +175,7 @@ def test_the_added_gradient_is_that_of_a_slow_loop(name: str) -> None:
     for x, y, own in tasks:
         memory.remember(DataLoader([(x, y)], batch_size=None, collate_fn=lambda batch: batch), **own)
     optimizer = optim.SGD(model.parameters(), lr=0)
-    rehearsal = memory.protect(optimizer, every=EVERY, batch_size=BATCH, **options)
+    rehearsal = memory.protect(optimizer, every=EVERY, batch_size=BATCH, bound=None, **options)
     with torch.no_grad():
         for p in model.parameters():
             p.add_(torch.randn_like(p), alpha=0.3)

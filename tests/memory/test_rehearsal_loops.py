@@ -34,11 +34,23 @@ def started(name: str = "mlp", **options: Any) -> tuple[ExampleMemory, Tensor, T
     return memory, x, y
 
 
-def by_hand(memory: ExampleMemory, weight: float, **options: Any) -> None:
-    """Add the gradient of the remembered loss as users would without a hook."""
-    loss = memory.remembered_loss(**options)
-    assert loss is not None
-    (weight * loss).backward()
+class ByHand:
+    """Adds the gradient of the remembered loss as users would without a hook, with a bound or without."""
+
+    def __init__(self, memory: ExampleMemory, bound: float | None) -> None:
+        self.memory, self.bound, self.norm = memory, bound, 0.0
+
+    def add(self, weight: float, **options: Any) -> None:
+        loss = self.memory.remembered_loss(**options)
+        assert loss is not None
+        params = trainable(self.memory.model)
+        added = flat([weight * g for g in torch.autograd.grad(loss, params)])
+        own = float(flat([p.grad for p in params]).norm())
+        self.norm = 0.9 * self.norm + 0.1 * own if self.norm else own
+        if self.bound is not None and added.norm() > self.bound * self.norm:
+            added *= self.bound * self.norm / added.norm()
+        for p, a in zip(params, added.split([p.numel() for p in params]), strict=True):
+            p.grad += a.view_as(p)
 
 
 def plain(optimizer: Any, model: nn.Module, x: Tensor, y: Tensor, extra: Callable[[], None]) -> None:
@@ -108,17 +120,19 @@ LOOPS = {f.__name__: f for f in (plain, accumulated, clipped, closed, closed_by_
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("loop", LOOPS)
-def test_every_loop_and_optimizer_is_as_by_hand(loop: str, kind: str) -> None:
+@pytest.mark.parametrize("bound", [None, 0.5])
+def test_every_loop_and_optimizer_is_as_by_hand(loop: str, kind: str, bound: float | None) -> None:
     memory, x, y = started()
     hand = copy.deepcopy(memory)
     optimizer, other = (OPTIMIZERS[kind](m.model.parameters()) for m in (memory, hand))
-    memory.protect(optimizer, every=2, batch_size=5, alpha=0.5)
+    rehearsal, by_hand = memory.protect(optimizer, every=2, batch_size=5, alpha=0.5, bound=bound), ByHand(hand, bound)
     for step in range(1, 7):
         LOOPS[loop](optimizer, memory.model, x, y, nothing)
-        extra = (lambda: by_hand(hand, 2, batch_size=5, alpha=0.5)) if step % 2 == 0 else lambda: None
+        extra = (lambda: by_hand.add(2, batch_size=5, alpha=0.5)) if step % 2 == 0 else lambda: None
         LOOPS[loop](other, hand.model, x, y, extra)
     torch.testing.assert_close(flat(trainable(memory.model)), flat(trainable(hand.model)), rtol=1e-9, atol=1e-9)
     assert memory.draws == hand.draws == 3
+    assert bool(rehearsal.bounded) is (bound is not None)
 
 
 def test_a_skipped_step_of_a_scaler_changes_nothing() -> None:

@@ -89,12 +89,16 @@ def check_every(every: object, *, auto: bool) -> None:
 
 
 def check_loss_weights(alpha: object, labels: object) -> None:
-    real = isinstance(alpha, Real) and not isinstance(alpha, bool)
-    if not real or not 0 <= alpha <= sys.float_info.max:  # type: ignore[operator]
+    if not _is_weight(alpha):
         raise ValueError(f"alpha must be a number, 0 or more, not {alpha!r}")
     check_flag("labels", labels)
     if alpha == 0 and not labels:
         raise ValueError("alpha=0 with labels=False rehearses nothing: give alpha= a weight, or labels=True")
+
+
+def check_bound(bound: object) -> None:
+    if bound is not None and not (_is_weight(bound) and bound):
+        raise ValueError(f"bound must be a number above 0, or None for no bound, not {bound!r}")
 
 
 def check_task(task: object, n: int) -> None:
@@ -121,3 +125,8 @@ def check_update(update: object, params: Mapping[str, Tensor]) -> None:
             raise ValueError(
                 f"update of {name!r} is not finite: projected, NaN or infinity would reach every parameter"
             )
+
+
+def _is_weight(value: object) -> bool:
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    return real and bool(0 <= value <= sys.float_info.max)  # type: ignore[operator]

@@ -9,9 +9,11 @@ from torch import Generator, Tensor, nn
 
 from ogd import defaults, seeds
 from ogd.checks import whole_number
+from ogd.json_files import number
 from ogd.memory import saving
 from ogd.memory.arguments import (
     ExampleChoice,
+    check_bound,
     check_choice,
     check_classes,
     check_count,
@@ -33,7 +35,7 @@ from ogd.memory.data.uncertainty import UncertainSample
 from ogd.memory.examples.clustering import ClusteredSample
 from ogd.memory.examples.examples_state import examples_from_state, examples_state
 from ogd.memory.examples.kept_examples import Batch, Examples, Task
-from ogd.memory.examples.loss import original_outputs, remembered_loss
+from ogd.memory.examples.loss import original_outputs, reference_losses, remembered_loss
 from ogd.memory.examples.prefetch import Prefetcher, draw
 from ogd.memory.examples.recording import record_examples
 from ogd.memory.examples.reservoir import reservoir
@@ -50,6 +52,7 @@ from ogd.memory.ranks.collective import common_generator, torch_seed
 from ogd.memory.stats import ExampleStats
 
 EXPLAINED = 64  # examples: enough to find their packing
+REFERENCE = 256  # examples: enough to estimate a loss
 ROUNDING = {torch.bfloat16: 0.2, torch.float16: 0.05}  # largest relative change of outputs by rounding
 ROUNDING_ELSE = 0.02
 
@@ -117,7 +120,7 @@ class ExampleMemory(Memory):
         self.draws = 0  # number of rehearsed batches, which seeds the next draw
         self.observed = 0  # number of examples of the stream so far
         self._prefetcher = Prefetcher()
-        self._resumed: list[int] = []  # `_since` of a loaded state, for optimizers that are not protected yet
+        self._resumed: list[tuple[int, float]] = []  # `_progress` of a loaded state, for optimizers to be protected
         self._alike: Examples | None = None  # the last examples that were found equal on all ranks
         self._had_protected_step = True  # whether there was a protected step since the last task was remembered
 
@@ -221,6 +224,7 @@ class ExampleMemory(Memory):
         batch_size: int = defaults.REHEARSAL_BATCH,
         alpha: float = defaults.REHEARSAL_ALPHA,
         labels: bool = True,
+        bound: float | None = defaults.REHEARSAL_BOUND,
     ) -> Rehearsal:
         """Rehearse kept examples in the optimizer's steps from now on.
 
@@ -229,7 +233,8 @@ class ExampleMemory(Memory):
 
             ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
 
-        If the model has gained outputs since, the first term is over the remembered outputs.
+        If the model has gained outputs since, the first term is over the remembered outputs. What is added is at most
+        `bound` times as long as the gradients that the optimizer finds in `.grad`, on a running average.
 
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn.
@@ -237,6 +242,8 @@ class ExampleMemory(Memory):
             batch_size: how many examples are rehearsed at a time.
             alpha: the weight of the first term, the change of the outputs.
             labels: whether to add the second term, the cross-entropy.
+            bound: the largest norm of what is added, as a multiple of the running mean of the norm of the step's own
+                gradients. None: no bound, as in DER++; a high learning rate may then destroy the model.
 
         Returns:
             The rehearsal. As a context manager it ends with its block; otherwise it lasts until `unprotect`.
@@ -254,10 +261,10 @@ class ExampleMemory(Memory):
         check_every(every, auto=False)
         check_count("batch_size", batch_size)
         check_loss_weights(alpha, labels)
+        check_bound(bound)
         optimizers = self._protectable(optimizer)
-        return self._begin(
-            Rehearsal(self, optimizers, every, batch_size, alpha, labels, self._take_resumed(len(optimizers)))
-        )
+        resumed = self._take_resumed(len(optimizers))
+        return self._begin(Rehearsal(self, optimizers, every, batch_size, alpha, labels, bound, resumed))
 
     def observe(self, x: Any, y: Any = None) -> None:
         """Keep a uniform draw of a stream without tasks, given its next batch.
@@ -396,7 +403,9 @@ class ExampleMemory(Memory):
         if self._protections:
             self._check_moves()
         drift = tuple(self._output_change(self.examples.rows_of(t))[0] for t in range(len(self.task_sizes)))
-        return ExampleStats(len(self), drift, tuple(rehearsal.loss for rehearsal in self._protections))
+        losses = tuple(rehearsal.loss for rehearsal in self._protections)
+        bounded = tuple(r.bounded / r.rehearsals if r.rehearsals else None for r in self._protections)
+        return ExampleStats(len(self), drift, losses, bounded)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the contents of the memory, as plain values and tensors."""
@@ -405,7 +414,8 @@ class ExampleMemory(Memory):
         if self._protections and not self._shared:
             self._check_moves()
         weights = Fingerprint.of(Store(), self._parameters.named()).to_state()
-        draws = {"seed": self.seed, "draws": self.draws, "since": self._since, "observed": self.observed}
+        progress = [list(one) for one in self._progress]
+        draws = {"seed": self.seed, "draws": self.draws, "progress": progress, "observed": self.observed}
         header = saving.header(self.kind, self._options(), self._statistics.names, weights)
         return header | draws | examples_state(self.examples)
 
@@ -421,7 +431,7 @@ class ExampleMemory(Memory):
         check_parameters(self.model)
         saving.check_header(stored, self.kind)
         examples = examples_from_state(stored).to(device_of(self.model))
-        seed, draws, since, observed = _counters(stored, examples)
+        seed, draws, progress, observed = _counters(stored, examples)
         weights = Fingerprint.from_state(stored.get("weights"), 0)
         self._check_fits(examples)
         examples = self._within_budget(examples, seeds.generator(seed, "load", len(examples)))
@@ -431,9 +441,10 @@ class ExampleMemory(Memory):
         with self._transaction(*self._protections):
             self._statistics.restore(stored)
             self.seed, self.draws, self.observed = seed, draws, observed
-            self._resumed = since
+            self._resumed = progress
             for rehearsal in self._protections:
-                rehearsal.since = self._take_resumed(len(rehearsal.since))
+                n = len(rehearsal.since)
+                rehearsal.resume(self._take_resumed(n), n)
             self._replace(examples)
             self._had_protected_step = True
             if self._protections:
@@ -441,16 +452,16 @@ class ExampleMemory(Memory):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy or a pickle, which protects no optimizer."""
-        return {**super().__getstate__(), "_resumed": self._since, "_prefetcher": Prefetcher()}
+        return {**super().__getstate__(), "_resumed": self._progress, "_prefetcher": Prefetcher()}
 
     @property
-    def _since(self) -> list[int]:
-        """Steps since the last rehearsal of each protected optimizer."""
-        return [n for rehearsal in self._protections for n in rehearsal.since] or list(self._resumed)
+    def _progress(self) -> list[tuple[int, float]]:
+        """Steps since the last rehearsal, and the running norm of the gradients, of each protected optimizer."""
+        return [one for rehearsal in self._protections for one in rehearsal.progress] or list(self._resumed)
 
-    def _take_resumed(self, n: int) -> list[int]:
+    def _take_resumed(self, n: int) -> list[tuple[int, float]]:
         taken, self._resumed = self._resumed[:n], self._resumed[n:]
-        return taken + [0] * (n - len(taken))
+        return taken
 
     def _sample(
         self, model: ScoredModel, data: object, count: int | None, choose: str, merge: int, draws: Generator
@@ -513,6 +524,12 @@ class ExampleMemory(Memory):
         logits = batch.logits or self.logits
         return scores(unwrap(self.model) if logits is None else self.model, batch.x, logits)
 
+    def _reference_losses(self, alpha: float, labels: bool) -> tuple[float, float]:
+        """Return the remembered loss per example at the remembered outputs, and that of constant outputs."""
+        rows = torch.linspace(0, len(self) - 1, min(len(self), REFERENCE)).round().long()
+        found = [reference_losses(batch, alpha, labels) for batch in self._examples_here().batches(rows)]
+        return sum(start for start, _ in found) / len(rows), sum(constant for _, constant in found) / len(rows)
+
     def _protected_among(self, params: Sequence[Tensor]) -> Sequence[Tensor]:
         return params if self.params is None else list(self._parameters.among(params).values())
 
@@ -565,13 +582,13 @@ class ExampleMemory(Memory):
                     ) from error
 
 
-def _counters(stored: Mapping[str, Any], examples: Examples) -> tuple[int, int, list[int], int]:
-    """Return the seed, the number of drawn batches, the steps since a rehearsal and the size of the stream."""
+def _counters(stored: Mapping[str, Any], examples: Examples) -> tuple[int, int, list[tuple[int, float]], int]:
+    """Return the seed, the number of drawn batches, the progress of the optimizers and the size of the stream."""
     try:
         seed, draws, observed = (whole_number(stored[key]) for key in ("seed", "draws", "observed"))
-        since = [whole_number(n) for n in stored["since"]]
+        progress = [(whole_number(since), number(norm, "the running norm", 0)) for since, norm in stored["progress"]]
     except (KeyError, TypeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if observed and (len(examples.tasks) > 1 or observed < len(examples)):
         raise ValueError("the state is malformed: `observed` counts a stream, but the examples belong to tasks")
-    return seed, draws, since, observed
+    return seed, draws, progress, observed

@@ -23,7 +23,7 @@ from ogd.memory.blocks.block import DTYPES
 from ogd.memory.data.budget import Budget
 
 FORMAT = "ogd.memory"  # the key of the metadata
-VERSION = 3
+VERSION = 4
 _CLASSES = {"gradients": "GradientMemory", "examples": "ExampleMemory"}  # by kind
 _OPTIONS = {"per_task", "logits", "params", "budget", "shrink", "freeze_buffers"}
 _DTYPES = {tensor_files.dtype_name(dtype): dtype for dtype in DTYPES}

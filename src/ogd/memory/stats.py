@@ -32,14 +32,17 @@ class GradientStats:
 
 @dataclass(frozen=True)
 class ExampleStats:
-    """The drift of remembered outputs, and the loss of the last rehearsal.
+    """The drift of remembered outputs, the loss of the last rehearsal, and how often the bound acted.
 
     Args:
         examples: the number of kept examples.
         drift: for each task, the root mean square change of its remembered outputs, in their own units.
         loss: the remembered loss per example of the last rehearsal of each protection; None before the first.
+        bounded: the share of rehearsals in which the bound reduced what was added, for each protection; None before
+            the first.
     """
 
     examples: int
     drift: tuple[float, ...]
     loss: tuple[float | None, ...]
+    bounded: tuple[float | None, ...]

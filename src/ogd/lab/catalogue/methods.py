@@ -77,6 +77,12 @@ ALPHA = Option(
 REHEARSAL_BATCH = replace(REPLAY_BATCH, default=defaults.REHEARSAL_BATCH)
 REHEARSAL_EVERY = replace(REPLAY_EVERY, default=defaults.REHEARSAL_EVERY)
 REHEARSAL_ALPHA = replace(ALPHA, default=defaults.REHEARSAL_ALPHA, tuned=(), grid=())
+REHEARSAL_BOUND = Option(
+    "bound",
+    defaults.REHEARSAL_BOUND,
+    "largest norm of the replayed gradient, as a multiple of the running norm of the new task's gradients; 0: no bound",
+    grid=(0.5, 1, 1.5, 2, 4),
+)
 EWC_LAMBDA = Option(
     "ewc_lambda",
     1.0,
@@ -213,7 +219,7 @@ METHODS = {
         "rehearsal",
         "what ogd.ExampleMemory does: DER++ with its draws and its defaults",
         "ogd.lab.methods.rehearsal:Rehearsal",
-        (PER_TASK, REHEARSAL_BATCH, REHEARSAL_ALPHA, REHEARSAL_EVERY, IN_TOTAL, CHOOSE, MERGE),
+        (PER_TASK, REHEARSAL_BATCH, REHEARSAL_ALPHA, REHEARSAL_EVERY, IN_TOTAL, CHOOSE, MERGE, REHEARSAL_BOUND),
         Look("#004D40", "p", (0, (3, 1, 2, 1))),
         _replay(1.3),
         rule=_one_limit,

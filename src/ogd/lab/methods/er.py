@@ -68,7 +68,11 @@ class ER(Method):
         delta = self.replayed(z, batch)
         if self.replay_every > 1:
             delta *= self.replay_every
-        return gradient.plus(model.backward(tape, delta))
+        return self.join(gradient, model.backward(tape, delta))
+
+    def join(self, gradient: Gradient, replay: Gradient) -> Gradient:
+        """Return the gradient of both losses, given those of the two batches."""
+        return gradient.plus(replay)
 
     def replayed(self, z: Tensor, batch: StoredBatch) -> Tensor:
         """Return the gradient of the loss on B' with respect to its logits z (R, B', C)."""

@@ -59,7 +59,7 @@ class Method:
     `begin` is called before the first task, `end_task` when a task has been learned. During the first task every method
     must do what SGD does: it is trained once for all. What a method keeps may depend on nothing but the weights that
     tasks ended with and on draws from (seed, run, purpose), so that an interrupted training can resume by calling
-    `end_task` with each of them.
+    `end_task` with each of them. What else changes from step to step must be in `state`.
 
     Examples:
         >>> class LastTwo(Method):
@@ -95,6 +95,13 @@ class Method:
 
     def end_task(self, finished: FinishedTask) -> None:
         """Store what the method needs of a finished task."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what the steps of a task have changed, for a checkpoint; every task begins without it."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Resume within a task from what `state` returned."""
 
 
 def per_run(option: Option[float], given: float | Sequence[float]) -> tuple[float, ...]:

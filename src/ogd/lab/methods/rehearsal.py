@@ -1,7 +1,8 @@
-"""Rehearsal as `ogd.ExampleMemory` does it: the same loss, the same draws and the same defaults.
+"""Rehearsal as `ogd.ExampleMemory` does it: the same loss, the same draws, the same bound and the same defaults.
 
 The loss is that of DER++. A batch is drawn without replacement, batch number j by (seed of the run, "rehearsal", j). By
-default every second step takes one.
+default every second step takes one. The gradient of its loss is scaled down where it is longer than `bound` times the
+running mean of the gradients of the new task (`ogd.memory.optimizers.gradient_bound`).
 """
 
 from collections.abc import Sequence
@@ -17,11 +18,17 @@ from ogd.lab.catalogue.methods import (
     PER_TASK,
     REHEARSAL_ALPHA,
     REHEARSAL_BATCH,
+    REHEARSAL_BOUND,
     REHEARSAL_EVERY,
 )
 from ogd.lab.methods.buffer import Buffer
 from ogd.lab.methods.der import DER
+from ogd.lab.methods.finished_task import FinishedTask
+from ogd.lab.methods.method import per_run, stack_values
+from ogd.lab.models.gradient import Gradient
+from ogd.lab.models.stack import Stack
 from ogd.memory.examples.prefetch import draw
+from ogd.memory.optimizers.gradient_bound import bounding_scale, running_norm
 
 
 class RehearsedBuffer(Buffer):
@@ -38,7 +45,9 @@ class RehearsedBuffer(Buffer):
 
 
 class Rehearsal(DER):
-    """DER++ with the draws and the defaults of `ogd.ExampleMemory`.
+    """DER++ with the draws, the bound and the defaults of `ogd.ExampleMemory`.
+
+    α and the bound are one number each, or one per run; a bound of 0 stands for none.
 
     Examples:
         >>> Rehearsal().replay_batch, Rehearsal().replay_every
@@ -56,8 +65,10 @@ class Rehearsal(DER):
         in_total: int = IN_TOTAL.default,
         choose: str = CHOOSE.default,
         merge: int = MERGE.default,
+        bound: float | Sequence[float] = REHEARSAL_BOUND.default,
     ) -> None:
         super().__init__(per_task, replay_batch, alpha, replay_every, in_total, choose, merge)
+        self.bound = per_run(REHEARSAL_BOUND, bound)
 
     def __repr__(self) -> str:
         return f"rehearsal (α = {', '.join(f'{a:g}' for a in self.alpha)})"
@@ -66,3 +77,27 @@ class Rehearsal(DER):
         buffer = RehearsedBuffer(**self.buffer_options())
         buffer.every = self.replay_every
         return buffer
+
+    def begin(self, model: Stack, seed: int) -> None:
+        super().begin(model, seed)
+        bound = stack_values(REHEARSAL_BOUND, self.bound, model)
+        self._bound = torch.where(bound > 0, bound, torch.inf)
+        self._norm = torch.zeros(len(model.runs), dtype=model.dtype)  # the running mean of |g|
+
+    def end_task(self, finished: FinishedTask) -> None:
+        super().end_task(finished)
+        self._norm = torch.zeros_like(self._norm)
+
+    def join(self, gradient: Gradient, replay: Gradient) -> Gradient:
+        self._norm = running_norm(self._norm, _length(gradient))
+        return gradient.plus(replay, bounding_scale(self._norm, _length(replay), self._bound))
+
+    def state(self) -> dict[str, Tensor]:
+        return {"norm": self._norm}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self._norm = state["norm"]
+
+
+def _length(gradient: Gradient) -> Tensor:
+    return gradient.dot(gradient).clamp(min=0).sqrt()  # rounding can make a dot product of factors negative

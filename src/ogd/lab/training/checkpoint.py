@@ -1,7 +1,7 @@
-"""Where an interrupted training resumes: weights of every finished task, weights and optimizer of the last epoch.
+"""Where an interrupted training resumes: weights of every finished task; weights, optimizer, method of the last epoch.
 
-What a method keeps is not in it. Every draw comes from (seed, run, purpose), so that a method's state is a function of
-the weights its tasks ended with, and calling `end_task` once more with each of them gives it back, bit by bit.
+What a method keeps of finished tasks is not in it. Every draw comes from (seed, run, purpose), so that it is a function
+of the weights its tasks ended with, and calling `end_task` once more with each of them gives it back, bit by bit.
 """
 
 import os
@@ -21,7 +21,7 @@ from ogd.json_files import items, number, shorten, whole
 from ogd.lab.records.metrics import Array
 from ogd.visible_text import visible
 
-SCHEMA = 3
+SCHEMA = 4
 PATIENCE = 5.0  # seconds between two checkpoints
 
 Weights = dict[str, Tensor]  # by the names of a stack's parameters
@@ -34,6 +34,7 @@ class History:
     finished: list[Weights] = field(default_factory=list)
     weights: Weights = field(default_factory=dict)  # after `epoch` epochs of the present task; none at its start
     optimizer: dict[str, Tensor] = field(default_factory=dict)  # its state then, or that it brings from the last task
+    method: dict[str, Tensor] = field(default_factory=dict)  # what the steps of the present task changed in it
     epoch: int = 0
     accuracy: list[Array] = field(default_factory=list)  # (R, tasks), a row of the matrix
     curve_steps: list[int] = field(default_factory=list)
@@ -108,6 +109,7 @@ class Checkpoint:
 def _packed(history: History) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors = {f"weights/{name}": w for name, w in history.weights.items()}
     tensors |= {f"optimizer/{name}": t for name, t in history.optimizer.items()}
+    tensors |= {f"method/{name}": t for name, t in history.method.items()}
     for t, weights in enumerate(history.finished):
         tensors |= {f"finished/{t}/{name}": w for name, w in weights.items()}
     for name in ("accuracy", "curve"):
@@ -131,6 +133,7 @@ def _unpacked(tensors: dict[str, Tensor], about: dict[str, Any]) -> History:
         finished=[stored(f"finished/{t}/") for t in range(about["finished"])],
         weights=stored("weights/"),
         optimizer=stored("optimizer/"),
+        method=stored("method/"),
         epoch=whole(about["epoch"], "epoch"),
         accuracy=rows("accuracy"),
         curve_steps=[whole(step, "curve_steps", 1) for step in items(about["curve_steps"], "curve_steps")],
@@ -143,7 +146,7 @@ def _check(history: History, like: History, tasks: int, finite: bool) -> None:
     """Raise a ValueError unless the history is one of a model and an optimizer `like` these and of so many tasks."""
     pairs = [(weights, like.weights) for weights in history.finished]
     if history.epoch:
-        pairs.append((history.weights, like.weights))
+        pairs += [(history.weights, like.weights), (history.method, like.method)]
     if history.epoch or history.optimizer:
         pairs.append((history.optimizer, like.optimizer))
     for stored, own in pairs:

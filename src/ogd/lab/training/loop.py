@@ -1,7 +1,7 @@
 """The one loop: tasks in sequence, epochs, batches, and an accuracy matrix at the end."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -44,7 +44,7 @@ class Training:
         self.began = time.perf_counter()
 
     def weights(self) -> Weights:
-        return {name: w.detach().clone() for name, w in self.model.params.items()}
+        return clone(self.model.params)
 
     def seconds(self) -> float:
         return self.history.seconds + time.perf_counter() - self.began
@@ -95,7 +95,7 @@ def run(training: Training, first: History | None) -> Result:
         if new:
             _train_task(training, t)
             history.finished.append(training.weights())
-            history.weights, history.epoch = {}, 0
+            history.weights, history.method, history.epoch = {}, {}, 0
             if not schedule.keep_optimizer:
                 history.optimizer = {}
         else:
@@ -117,7 +117,8 @@ def _resume(training: Training) -> History | None:
     method, schedule, model = training.method, training.schedule, training.model
     options = {name: value for name, value in vars(method).items() if isinstance(value, int | float | str | tuple)}
     training.checkpoint = training.checkpoint.of(f"{training.benchmark!r} {method!r} {options} {schedule} {model.runs}")
-    like = History(weights=training.weights(), optimizer=optimizer_of(schedule, model).state())
+    optimizer = optimizer_of(schedule, model)
+    like = History(weights=training.weights(), optimizer=optimizer.state(), method=method.state())
     return training.checkpoint.read(like, len(training.benchmark), finite=training.check)
 
 
@@ -148,6 +149,7 @@ def _train_task(training: Training, t: int) -> None:
     optimizer = optimizer_of(schedule, model)
     if history.epoch:
         training.load_weights(history.weights, history.epoch * schedule.steps_per_epoch(n))
+        method.load_state(history.method)
     if history.optimizer:
         optimizer.load_state(history.optimizer)
     constraint = method.constraint(optimizer)
@@ -167,9 +169,13 @@ def _train_task(training: Training, t: int) -> None:
         constraint.settle()
         if training.check:
             _check_finite(training, optimizer.params, note)
-        state = {name: value.clone() for name, value in optimizer.state().items()}
-        history.weights, history.optimizer, history.epoch = training.weights(), state, epoch + 1
+        history.weights, history.epoch = training.weights(), epoch + 1
+        history.optimizer, history.method = clone(optimizer.state()), clone(method.state())
         training.keep()
+
+
+def clone(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.detach().clone() for name, t in tensors.items()}
 
 
 def take_step(optimizer: Optimizer, method: Method, constraint: Constraint, batch: Batch, step: int) -> None:

@@ -39,6 +39,24 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
     return torch.add(_entropies(shown, batch.y.long()), distance, alpha=weight)  # one operation, not two
 
 
+def reference_losses(batch: Batch, alpha: float, labels: bool = True) -> tuple[float, float]:
+    """Return the sum of ℓ over a batch at its remembered outputs, and at constant outputs: their mean.
+
+    Examples:
+        >>> batch = Batch(None, None, torch.tensor([[0.0], [2.0]]))
+        >>> reference_losses(batch, alpha=0.5)
+        (0.0, 1.0)
+    """
+    z = batch.z.float()
+    mask = batch.mask(z.shape[-1])
+    shown = torch.ones_like(z) if mask is None else mask.to(z)
+    axes = tuple(range(max(z.ndim - 1, 1)))
+    mean = (z * shown).sum(axes) / shown.sum(axes).clamp(min=1)
+    return float(remembered_loss(z, batch, alpha, labels)), float(
+        remembered_loss(mean.expand_as(z), batch, alpha, labels)
+    )
+
+
 def original_outputs(z: Tensor, remembered: Tensor) -> Tensor:
     """Return the outputs z that existed when the examples were remembered: a head may have grown."""
     if z.shape == remembered.shape:

@@ -1,23 +1,29 @@
 """Protect by rehearsal: add the gradient of the remembered loss to `.grad`.
 
-    every k-th step:    p.grad += k ∇ (1/B) Σ ℓ(x_i)        B examples drawn from memory without replacement
+    every k-th step:    p.grad += s k ∇ (1/B) Σ ℓ(x_i)        B examples drawn from memory without replacement
 
 It is added just before the optimizer steps: after gradients were clipped or unscaled, and once per step, however many
-backward passes came before.
+backward passes came before. The scale s ≤ 1 bounds what is added (`gradient_bound.py`).
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ogd.memory.optimizers.gradient_bound import bounding_scale, joint_norm, running_norm
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
 
 Params = Sequence[Tensor]
+LOSSES = 25  # rehearsals between two looks at the remembered loss
+RECENT = 0.9  # decay of its running mean
+LOST = 0.9  # a model whose remembered loss reaches this share of a constant model's has lost what is remembered
 
 
 class RehearsingMemory(ProtectingMemory, Protocol):
@@ -33,9 +39,17 @@ class RehearsingMemory(ProtectingMemory, Protocol):
     def _protected_among(self, params: Params) -> Params:
         """Return the protected parameters among an optimizer's parameters."""
 
+    def _reference_losses(self, alpha: float, labels: bool) -> tuple[float, float]:
+        """Return the remembered loss per example at the remembered outputs, and that of constant outputs."""
+
 
 class Rehearsal(Protection):
-    """Optimizers under protection by rehearsal; `loss` is the remembered loss of the last batch, per example.
+    """Optimizers under protection by rehearsal.
+
+    Attributes:
+        loss: the remembered loss of the last batch, per example; None before the first rehearsal.
+        rehearsals: the number of rehearsals so far.
+        bounded: the number of rehearsals in which the bound reduced what was added.
 
     Args:
         memory: the memory to rehearse.
@@ -44,7 +58,9 @@ class Rehearsal(Protection):
         batch_size: how many examples are rehearsed at a time.
         alpha: the weight of the outputs' squared change.
         labels: whether the labels are rehearsed too.
-        since: steps since the last rehearsal, for each optimizer.
+        bound: the largest norm of what is added, as a multiple of the running norm of the optimizer's own gradients;
+            None for no bound.
+        resumed: for each optimizer, the steps since its last rehearsal and its running norm, if they are known.
     """
 
     _memory: RehearsingMemory
@@ -57,12 +73,15 @@ class Rehearsal(Protection):
         batch_size: int,
         alpha: float,
         labels: bool,
-        since: Sequence[int] = (),
+        bound: float | None,
+        resumed: Sequence[tuple[int, float]] = (),
     ):
-        self.every, self.batch_size, self.alpha, self.labels = every, batch_size, alpha, labels
+        self.every, self.batch_size, self.alpha, self.labels, self.bound = every, batch_size, alpha, labels, bound
         self.loss: float | None = None
-        self.since = [0] * len(optimizers)
-        self.since[: len(since)] = since
+        self.rehearsals = self.bounded = 0
+        self._recent_loss = 0.0  # its running mean
+        self._warned = False
+        self.resume(resumed, len(optimizers))
         super().__init__(memory, optimizers, post_hook=any(map(may_nest, optimizers)))
 
     def __repr__(self) -> str:
@@ -71,6 +90,16 @@ class Rehearsal(Protection):
     def reset(self) -> None:
         """Note that no step was taken since the contents of the memory changed."""
         self.stepped = False
+
+    def resume(self, progress: Sequence[tuple[int, float]], n: int) -> None:
+        """Continue from the `progress` of n optimizers; what is missing begins anew."""
+        every = [*progress, *[(0, 0.0)] * n][:n]
+        self.since, self.norms = [since for since, _ in every], [norm for _, norm in every]
+
+    @property
+    def progress(self) -> list[tuple[int, float]]:
+        """For each optimizer, the steps since its last rehearsal and the running norm of its own gradients."""
+        return list(zip(self.since, self.norms, strict=True))
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for place, ref in enumerate(self._optimizers):  # noqa: B007 (used after the loop)
@@ -94,13 +123,13 @@ class Rehearsal(Protection):
             return None
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
-            self._add(optimizer)
+            self._add(optimizer, place)
             self.since[place] = 0  # after an exception the rehearsal is still due
             return None
 
         def closure_with_rehearsal() -> Any:  # a closure computes the gradients inside the step
             result = closure()
-            self._add(optimizer)
+            self._add(optimizer, place)
             self.since[place] = 0
             return result
 
@@ -112,10 +141,10 @@ class Rehearsal(Protection):
         if self._is_outermost(optimizer):
             self._inside.discard(id(optimizer))
 
-    def _add(self, optimizer: Optimizer) -> None:
+    def _add(self, optimizer: Optimizer, place: int) -> None:
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):
-                return self._add(optimizer)
+                return self._add(optimizer, place)
         held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         params = self._memory._protected_among(held)
         drawn = self._memory._loss_of_batch(self.batch_size, self.alpha, self.labels)
@@ -134,9 +163,45 @@ class Rehearsal(Protection):
         if not math.isfinite(self.loss):
             raise RuntimeError(
                 "the remembered loss is not finite (NaN or infinite), so it was not added to the gradients: have the "
-                "weights diverged, or are the inputs very large? Lower the learning rate, or alpha="
+                f"weights diverged, or are the inputs very large? Lower the learning rate of {_describe(optimizer)}"
             )
-        return _add_to_gradients(params, found, self.every * _scale_of(optimizer) / n)
+        weight, grad_scale = self.every / n, _scale_of(optimizer)
+        if self.bound is not None:
+            weight *= self._scale_to_bound(params, found, place, grad_scale, weight)
+        _add_to_gradients(params, found, weight * grad_scale)
+        self.rehearsals += 1
+        self._watch_loss(optimizer)
+        return None
+
+    def _scale_to_bound(
+        self, params: Params, found: Sequence[Tensor | None], place: int, grad_scale: float, weight: float
+    ) -> float:
+        """Return the scale of what is added to one optimizer's gradients, and update their running norm."""
+        added = joint_norm(g for g in found if g is not None) * weight
+        own = joint_norm(p.grad for p in params if p.grad is not None).to(added) / grad_scale
+        if self._memory._shared:  # the scale must be the same on all ranks, down to the last bit
+            (own,) = sum_over_ranks(own)
+            own = own / dist.get_world_size()
+        norm = running_norm(own.new_tensor(self.norms[place]), own)
+        self.norms[place], scale = torch.stack([norm, bounding_scale(norm, added, self.bound or 0.0)]).tolist()
+        self.bounded += scale < 1
+        return float(scale)
+
+    def _watch_loss(self, optimizer: Optimizer) -> None:
+        """Warn once if the model does no better on the remembered examples than constant outputs would."""
+        loss = self.loss or 0.0
+        self._recent_loss = RECENT * self._recent_loss + (1 - RECENT) * loss if self.rehearsals > 1 else loss
+        if self._warned or self.rehearsals % LOSSES:
+            return
+        start, constant = self._memory._reference_losses(self.alpha, self.labels)
+        if self._recent_loss > max(LOST * constant, 2 * start):
+            self._warned = True
+            warnings.warn(
+                f"rehearsal is losing what the model has learned: the remembered loss is {self._recent_loss:.3g}, "
+                f"{start:.3g} when the examples were remembered, and {constant:.3g} for a model with constant outputs. "
+                f"Lower the learning rate of {_describe(optimizer)}, or clip its gradients",
+                stacklevel=2,
+            )
 
 
 @torch.no_grad()
@@ -165,3 +230,9 @@ def _scale_of(optimizer: Optimizer) -> float:
     """Return GradScaler's factor if the optimizer itself divides by it, as fused optimizers do; else 1."""
     scale = getattr(optimizer, "grad_scale", None)
     return 1.0 if scale is None else float(scale)
+
+
+def _describe(optimizer: Optimizer) -> str:
+    """Return the optimizer's name with its learning rates."""
+    rates = sorted({f"{float(group['lr']):g}" for group in optimizer.param_groups if "lr" in group})
+    return type(optimizer).__name__ + (f" (lr = {', '.join(rates)})" if rates else "")
