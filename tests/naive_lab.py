@@ -109,17 +109,17 @@ class DER(ER):
 class Rehearsal(DER):
     def __init__(self, run, alpha, bound, **options):
         super().__init__(run, alpha, **options)
-        self.bound, self.mean = bound, 0.0
+        self.bound, self.longest = bound, 0.0
 
     def changed(self, module, g, batch):
         own, added = float(g.norm()), super().changed(module, g, batch) - g
-        self.mean = 0.9 * self.mean + 0.1 * own if self.mean else own
-        longest = self.bound * self.mean
+        self.longest = max(own, 0.9 * self.longest)
+        longest = self.bound * self.longest
         return g + (added * (longest / float(added.norm())) if 0 < longest < float(added.norm()) else added)
 
     def end_task(self, module, task):
         super().end_task(module, task)
-        self.mean = 0.0
+        self.longest = 0.0
 
     def draw(self):
         self.step += 1

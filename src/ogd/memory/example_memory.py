@@ -234,7 +234,7 @@ class ExampleMemory(Memory):
             ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
 
         If the model has gained outputs since, the first term is over the remembered outputs. What is added is at most
-        `bound` times as long as the gradients that the optimizer finds in `.grad`, on a running average.
+        `bound` times as long as the longest gradient that the optimizer has recently found in `.grad`.
 
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn.
@@ -242,7 +242,7 @@ class ExampleMemory(Memory):
             batch_size: how many examples are rehearsed at a time.
             alpha: the weight of the first term, the change of the outputs.
             labels: whether to add the second term, the cross-entropy.
-            bound: the largest norm of what is added, as a multiple of the running mean of the norm of the step's own
+            bound: the largest norm of what is added, as a multiple of the largest recent norm of the step's own
                 gradients. None: no bound, as in DER++; a high learning rate may then destroy the model.
 
         Returns:
@@ -456,7 +456,7 @@ class ExampleMemory(Memory):
 
     @property
     def _progress(self) -> list[tuple[int, float]]:
-        """Steps since the last rehearsal, and the running norm of the gradients, of each protected optimizer."""
+        """Steps since the last rehearsal, and the largest recent norm of the gradients, of each protected optimizer."""
         return [one for rehearsal in self._protections for one in rehearsal.progress] or list(self._resumed)
 
     def _take_resumed(self, n: int) -> list[tuple[int, float]]:
@@ -586,7 +586,7 @@ def _counters(stored: Mapping[str, Any], examples: Examples) -> tuple[int, int, 
     """Return the seed, the number of drawn batches, the progress of the optimizers and the size of the stream."""
     try:
         seed, draws, observed = (whole_number(stored[key]) for key in ("seed", "draws", "observed"))
-        progress = [(whole_number(since), number(norm, "the running norm", 0)) for since, norm in stored["progress"]]
+        progress = [(whole_number(since), number(norm, "the recent norm", 0)) for since, norm in stored["progress"]]
     except (KeyError, TypeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
     if observed and (len(examples.tasks) > 1 or observed < len(examples)):

@@ -2,7 +2,7 @@
 
 The loss is that of DER++. A batch is drawn without replacement, batch number j by (seed of the run, "rehearsal", j). By
 default every second step takes one. The gradient of its loss is scaled down where it is longer than `bound` times the
-running mean of the gradients of the new task (`ogd.memory.optimizers.gradient_bound`).
+largest recent gradient of the new task (`ogd.memory.optimizers.gradient_bound`).
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from ogd.lab.methods.method import per_run, stack_values
 from ogd.lab.models.gradient import Gradient
 from ogd.lab.models.stack import Stack
 from ogd.memory.examples.prefetch import draw
-from ogd.memory.optimizers.gradient_bound import bounding_scale, running_norm
+from ogd.memory.optimizers.gradient_bound import bounding_scale, recent_norm
 
 
 class RehearsedBuffer(Buffer):
@@ -82,14 +82,14 @@ class Rehearsal(DER):
         super().begin(model, seed)
         bound = stack_values(REHEARSAL_BOUND, self.bound, model)
         self._bound = torch.where(bound > 0, bound, torch.inf)
-        self._norm = torch.zeros(len(model.runs), dtype=model.dtype)  # the running mean of |g|
+        self._norm = torch.zeros(len(model.runs), dtype=model.dtype)  # the largest recent |g|
 
     def end_task(self, finished: FinishedTask) -> None:
         super().end_task(finished)
         self._norm = torch.zeros_like(self._norm)
 
     def join(self, gradient: Gradient, replay: Gradient) -> Gradient:
-        self._norm = running_norm(self._norm, _length(gradient))
+        self._norm = recent_norm(self._norm, _length(gradient))
         return gradient.plus(replay, bounding_scale(self._norm, _length(replay), self._bound))
 
     def state(self) -> dict[str, Tensor]:

@@ -1,9 +1,11 @@
 """Bound what rehearsal adds to the gradients by the size of the gradients that the optimizer finds.
 
-    a ← s a,    s = min(1, c n / |a|)        n: the running mean of |g|, g: the step's own gradient, c: the bound
+    n ← max(|g|, 0.9 n)                      g: the step's own gradient, n: its largest recent norm
+    a ← s a,    s = min(1, c n / |a|)        a: what is to be added, c: the bound
 
 The gradient of a squared distance has no limit of its own. With a high learning rate, or after gradients were clipped,
-it can be far larger than any gradient that plain training tolerates; then the weights diverge. Functions take and
+it can be far larger than any gradient that plain training tolerates; then the weights diverge. The largest recent norm
+and not their mean, because most steps on a new class are short while old classes need long ones. Functions take and
 return tensors of any shape, one number for each run.
 """
 
@@ -12,24 +14,23 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-DECAY = 0.9  # of the running mean, from one rehearsal to the next
+DECAY = 0.9  # of the largest norm, from one rehearsal to the next
 
 
-def running_norm(n: Tensor, own: Tensor) -> Tensor:
-    """Return the running mean n, given the norm of the step's own gradient; 0 before the first.
+def recent_norm(n: Tensor, own: Tensor) -> Tensor:
+    """Return the largest recent norm n, given the norm of the step's own gradient; 0 before the first.
 
     A norm that is not finite is left out.
 
     Examples:
-        >>> n = running_norm(torch.tensor(0.0), torch.tensor(2.0))
-        >>> n, running_norm(n, torch.tensor(3.0))
-        (tensor(2.), tensor(2.1000))
+        >>> recent_norm(torch.tensor([2.0, 2.0]), own=torch.tensor([3.0, 1.0]))
+        tensor([3.0000, 1.8000])
     """
-    return torch.where(own.isfinite(), torch.where(n > 0, n.lerp(own, 1 - DECAY), own), n)
+    return torch.where(own.isfinite(), torch.maximum(DECAY * n, own), n)
 
 
 def bounding_scale(n: Tensor, added: Tensor, bound: float | Tensor) -> Tensor:
-    """Return the scale s, given the norm |a| of what is to be added; 1 before there is a running mean.
+    """Return the scale s, given the norm |a| of what is to be added; 1 before the step had a gradient of its own.
 
     Examples:
         >>> bounding_scale(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([8.0, 0.5, 8.0]), bound=2.0)

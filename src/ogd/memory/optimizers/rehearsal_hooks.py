@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ogd.memory.optimizers.gradient_bound import bounding_scale, joint_norm, running_norm
+from ogd.memory.optimizers.gradient_bound import bounding_scale, joint_norm, recent_norm
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
 
@@ -58,9 +58,9 @@ class Rehearsal(Protection):
         batch_size: how many examples are rehearsed at a time.
         alpha: the weight of the outputs' squared change.
         labels: whether the labels are rehearsed too.
-        bound: the largest norm of what is added, as a multiple of the running norm of the optimizer's own gradients;
-            None for no bound.
-        resumed: for each optimizer, the steps since its last rehearsal and its running norm, if they are known.
+        bound: the largest norm of what is added, as a multiple of the largest recent norm of the optimizer's own
+            gradients; None for no bound.
+        resumed: for each optimizer, the steps since its last rehearsal and its largest recent norm, if they are known.
     """
 
     _memory: RehearsingMemory
@@ -98,7 +98,7 @@ class Rehearsal(Protection):
 
     @property
     def progress(self) -> list[tuple[int, float]]:
-        """For each optimizer, the steps since its last rehearsal and the running norm of its own gradients."""
+        """For each optimizer, the steps since its last rehearsal and the largest recent norm of its own gradients."""
         return list(zip(self.since, self.norms, strict=True))
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -176,13 +176,13 @@ class Rehearsal(Protection):
     def _scale_to_bound(
         self, params: Params, found: Sequence[Tensor | None], place: int, grad_scale: float, weight: float
     ) -> float:
-        """Return the scale of what is added to one optimizer's gradients, and update their running norm."""
+        """Return the scale of what is added to one optimizer's gradients, and update their largest recent norm."""
         added = joint_norm(g for g in found if g is not None) * weight
         own = joint_norm(p.grad for p in params if p.grad is not None).to(added) / grad_scale
         if self._memory._shared:  # the scale must be the same on all ranks, down to the last bit
             (own,) = sum_over_ranks(own)
             own = own / dist.get_world_size()
-        norm = running_norm(own.new_tensor(self.norms[place]), own)
+        norm = recent_norm(own.new_tensor(self.norms[place]), own)
         self.norms[place], scale = torch.stack([norm, bounding_scale(norm, added, self.bound or 0.0)]).tolist()
         self.bounded += scale < 1
         return float(scale)
