@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ogd.lab.progress import clock
-from ogd.lab.reporting.cells import MARKS, ROUNDING, SLACK, Entry
+from ogd.lab.reporting import formats
+from ogd.lab.reporting.cells import FORMULA, MARKS, ROUNDING, SLACK, STRICT, Entry
 from ogd.lab.reporting.compare import Comparison
 from ogd.lab.reporting.page import scores, seconds
 from ogd.lab.reporting.report import comparisons
@@ -20,7 +21,7 @@ NAMES = tuple(mark.name for mark in MARKS)
 
 
 def show() -> None:
-    """Print a line per published table, all cells by today's rule and the one before, and every experiment's time."""
+    """Print a line per published table, all cells by each rule, and every experiment's time."""
     found = comparisons(RESULTS)
     tables(found)
     rules(found)
@@ -29,8 +30,8 @@ def show() -> None:
 
 def tables(found: list[Comparison]) -> None:
     """Print how the cells of every published table came out, and the average of the row it is about."""
-    print("| table | agrees | better | short | not run | OGD's average | the paper's | difference |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print("| table | agrees | better | short | not run | strictly | OGD's average | the paper's | difference |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for score in scores(found):
         where = f"{score.comparison.experiment.where}, {score.comparison.experiment.name}"
         counts = " | ".join(str(score.tally.counts[name]) for name in NAMES)
@@ -38,14 +39,16 @@ def tables(found: list[Comparison]) -> None:
         average = ["", "", ""]
         if ogd is not None and ogd.published is not None:
             average = [mean_std(ogd.runs), f"{ogd.published.mean:.1f}", signed(ogd.difference)]
-        print(f"| {where} | {counts} | {score.tally.missing} | {' | '.join(average)} |")
+        strictly = formats.counts(score.tally, strict=True)
+        print(f"| {where} | {counts} | {score.tally.missing} | {strictly} | {' | '.join(average)} |")
 
 
 def rules(found: list[Comparison]) -> None:
-    """Print the verdicts on all published cells by both rules."""
+    """Print the verdicts on all published cells by today's rule, by the strict one and by the one before."""
     entries = [entry for score in scores(found) for entry in score.tally.cells if entry.runs]
     print("\n| all tables, where agreement is at most | agrees | better | short |\n| --- | ---: | ---: | ---: |")
-    _counts("2 √(s²/n + σ²), the rule of this page", (entry.mark.name for entry in entries if entry.mark))
+    _counts(f"{_most(FORMULA)}, the rule of this page", (entry.mark.name for entry in entries if entry.mark))
+    _counts(f"{_most(STRICT)}, the strict count", (entry.strict_mark.name for entry in entries if entry.strict_mark))
     _counts("2 max(s, σ), the rule before", map(former, entries))
 
 
@@ -67,6 +70,10 @@ def times(found: list[Comparison]) -> None:
             time = clock(seconds(one.found.records()))
             print(f"| {one.experiment.where}, {one.experiment.name} | {one.runs.split(' run')[0]} | {time} |")
     print(f"| all, what they share once | | {clock(seconds(records))} |")
+
+
+def _most(formula: str) -> str:
+    return formula.partition(" ≤ ")[2]
 
 
 def _counts(rule: str, verdicts: Iterable[str]) -> None:

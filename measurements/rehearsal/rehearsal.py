@@ -5,7 +5,7 @@
 
 Images: 6,000 digits per task, turned by 0°, 40° and 80°, a CNN of LeNet's size. Texts: 4,000 sequences of 16 words per
 task, each task with words of its own and some of the last one's; a transformer of 2 × 64. Adam at 0.001, batches of 32,
-three epochs per task, 200 examples of each task kept. Replay by hand adds the cross-entropy of as many kept examples.
+three epochs per task, 200 examples of each task kept. ER by hand adds the cross-entropy of as many kept examples.
 """
 
 import json
@@ -25,7 +25,7 @@ MODELS = {"cnn": "CNN, turned digits", "transformer": "transformer, texts"}
 WAYS = {
     "plain": "no protection",
     "projection": '`GradientMemory`, `every="auto"`',
-    "replay": "replay by hand, 32 every step",
+    "replay": "ER by hand, 32 every step",
     "rehearsal": "`ExampleMemory`, 32 every step",
     "default": "`ExampleMemory`, default: 32 every 2 steps",
     "uncertain": '`ExampleMemory`, default, `choose="uncertain"`',

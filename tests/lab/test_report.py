@@ -4,6 +4,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,14 @@ import pytest
 from made_records import keep, made, make
 from ogd.lab import cli
 from ogd.lab.data import load
-from ogd.lab.experiments import EXPERIMENTS, resolve
+from ogd.lab.experiments import EXPERIMENTS, quick, resolve
 from ogd.lab.experiments.experiment import Cell
 from ogd.lab.experiments.paper import INIT
 from ogd.lab.records.speed import Ratio, write
 from ogd.lab.reporting import figures, formats
 from ogd.lab.reporting import page as pages
 from ogd.lab.reporting.accuracy_plots import heat_maps
-from ogd.lab.reporting.cells import RULE, Entry, judge
+from ogd.lab.reporting.cells import RULE, Entry, Tally, judge
 from ogd.lab.reporting.choices import CHOICES
 from ogd.lab.reporting.collect import collect
 from ogd.lab.reporting.compare import Comparison
@@ -75,6 +76,30 @@ def test_our_own_noise_widens_it_only_by_its_standard_error():
     assert Entry(wild, 5, Cell(63.0, 1.0)).mark.name == "better"  # 10, which is within 2 s
     assert Entry(wild[:1], 5, Cell(63.1, 1.0)).mark.name == "short"
     assert Entry((), 5, Cell(63.1, 1.0)).mark is None
+
+
+def test_the_strict_count_divides_the_published_spread_too():
+    published = Cell(90.0, 2.0, runs=4)  # σ/√m = 1
+    ours = (91.0, 92.0, 93.0, 94.0, 95.0)  # mean 93, s² = 2.5, s²/n = 0.5; 2 √(0.5 + 4) = 4.24, 2 √(0.5 + 1) = 2.45
+    assert Entry(ours, 5, published).mark.name == "agrees"
+    assert Entry(ours, 5, published).strict_mark.name == "better"
+    assert Entry(ours, 5, replace(published, mean=90.6)).strict_mark.name == "agrees"  # 2.4 of 2.45
+    assert Entry(ours, 5, replace(published, mean=95.5)).strict_mark.name == "short"  # 2.5
+    assert Entry(ours, 5, replace(published, runs=1)).strict_mark.name == "agrees"  # of how many runs is not known
+    assert Entry((), 5, published).strict_mark is None
+    assert Entry(ours, 5).strict_mark is None
+    tally = Tally((Entry(ours, 5, published), Entry(ours, 5, replace(published, mean=95.5))))
+    assert (tally.counts, tally.strict_counts) == ({"agrees": 2}, {"better": 1, "short": 1})
+    assert formats.counts(tally, strict=True) == "0 / 1 / 1"
+
+
+def test_a_published_spread_is_of_the_paper_s_runs_in_every_profile():
+    tables = [one for one in EXPERIMENTS.values() if any(row.published for row in one.rows)]
+    assert len(tables) == 8
+    for table in tables:
+        for profile in (table, quick(table)):
+            runs = {cell.runs for row in profile.rows for cell in row.published}
+            assert runs == {5 if table.value == "final" else 10}, table.name
 
 
 def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp_path, capsys):

@@ -104,7 +104,10 @@ def test_it_is_a_table_in_every_form(folder, comparison):
     lines = {(row["row"], row["column"]): row for row in csv.DictReader(io.StringIO(formats.tidy(comparison)))}
     assert len(lines) == 9 * 3
     assert lines["Table 2, rotated", OTHER]["agrees"] == str(rotated[OTHER].counts["agrees"])
+    assert lines["Table 2, rotated", OTHER]["agrees_strict"] == str(rotated[OTHER].strict_counts["agrees"])
     assert lines["Table 3, split", RARE]["mean_absolute_difference"] == ""
+    strictly = [formats.counts(tally, strict=True) for tally in rotated.values()]
+    assert f"|  | by the strict count | {' | '.join(strictly)} |" in text
     html = page([comparison], {}, folder)
     assert '<table id="table-init" class="sorts grouped">' in html
     assert "mean |d|" in html

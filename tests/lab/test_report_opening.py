@@ -95,6 +95,8 @@ def test_the_three_numbers_are_the_records(tmp_path):
     begins = opening.opening(there, ())
     met, apart, kept = opening.facts(total, begins)
     assert met.number == f"{total.counts['agrees'] + total.counts['better']} of {5 * 5 * 2}"
+    strictly = total.strict_counts["agrees"] + total.strict_counts["better"]
+    assert met.words.endswith(f"; {strictly} by the strict count")
     assert apart.number == f"{total.distance:.1f} points"
     ends = {line.label: line.entries[0].mean for line in there[0].lines}
     assert begins.anchor == "permuted"

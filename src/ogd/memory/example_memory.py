@@ -166,7 +166,7 @@ class ExampleMemory(Memory):
             per_task: how many examples of this task are kept; None: the memory's own number.
             choose: how the examples are drawn. "uniform": every example is equally likely. "balanced": equal numbers
                 of each label, as far as possible; this reads all of the data. "uncertain": examples of which the model
-                is uncertain are more likely; this computes the outputs of `20 × per_task` examples.
+                is uncertain are more likely; this computes the outputs of `20 × merge × per_task` examples.
             merge: draw `merge × per_task` examples, group similar ones of each label and keep the means of the groups.
                 It needs floating-point inputs and one process. Labels that are not classes do not affect the grouping,
                 and are averaged too.

@@ -1,6 +1,7 @@
 """An experiment as data: what to run, how its cells are read off the accuracy matrix, how it is drawn, what was
 published."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -19,10 +20,16 @@ ALL = "all"  # on the command line: every experiment but those that must be name
 
 @dataclass(frozen=True)
 class Cell:
-    """A published accuracy in percent: mean ± standard deviation over runs."""
+    """A published accuracy in percent: mean ± standard deviation over runs; 1 run where their number is not known."""
 
     mean: float
     std: float
+    runs: int = 1
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return self.std / math.sqrt(self.runs)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The cells of a table: ours next to the paper's, and whether the two agree.
 
     |d| ≤ 2 √(s²/n + σ²)        d: our mean − the paper's, s: our standard deviation over n runs, σ: the paper's
+    |d| ≤ 2 √(s²/n + σ²/m)      the strict count: σ over m runs is divided by √m as well
 
 Our own noise widens the interval only by the standard error of our mean, s/√n, which shrinks with more runs.
 """
@@ -33,25 +34,34 @@ BETTER = Mark("better", "▲", "better than the paper's", r"$\triangle$")
 SHORT = Mark("short", "▽", "short of the paper's", r"$\nabla$")
 MARKS = (AGREES, BETTER, SHORT)
 FORMULA, FORMULA_LATEX = "|d| ≤ 2 √(s²/n + σ²)", r"$|d| \le 2\sqrt{s^2/n + \sigma^2}$"
+STRICT, STRICT_LATEX = "|d| ≤ 2 √(s²/n + σ²/m)", r"$|d| \le 2\sqrt{s^2/n + \sigma^2/m}$"
 RULE = (
     f"A cell agrees with the paper's when {FORMULA}, where d is the difference of the means, s/√n the standard error "
     "of ours over n runs and σ the published standard deviation; differences below 0.05 agree, because the paper "
-    "prints one decimal."
+    "prints one decimal. This asks whether our mean could be that of one of the paper's runs. The strict count, "
+    f"{STRICT} with the paper's m runs, asks whether the two means can be of the same accuracy."
 )
-EXCEPTIONS = "A single run has no s and is judged by σ alone; the paper's averages have no σ and are not judged."
+EXCEPTIONS = (
+    "Marks are by the first rule. A single run has no s and is judged by σ alone; the paper's averages have no σ and "
+    "are not judged."
+)
 
 
-def judge(mean: float, error: float, published: Cell) -> Mark | None:
+def judge(mean: float, error: float, published: Cell, strict: bool = False) -> Mark | None:
     """Return the verdict on a mean in percent with this standard error, NaN where it is not known.
+
+    Where `strict`, the standard error of the published mean takes the place of its standard deviation.
 
     Examples:
         >>> judge(90.0, 0.5, Cell(92.2, 1.0)).name, judge(90.0, 0.5, Cell(92.3, 1.0)).name
         ('agrees', 'short')
+        >>> judge(90.0, 0.5, Cell(92.2, 1.0, runs=5), strict=True).name
+        'short'
     """
     if math.isnan(mean) or math.isnan(published.std):
         return None
     d = mean - published.mean
-    spread = math.hypot(0.0 if math.isnan(error) else error, published.std)
+    spread = math.hypot(0.0 if math.isnan(error) else error, published.error if strict else published.std)
     if abs(d) <= max(2 * spread + SLACK, ROUNDING):
         return AGREES
     return BETTER if d > 0 else SHORT
@@ -88,6 +98,10 @@ class Entry:
     def mark(self) -> Mark | None:
         return judge(self.mean, self.error, self.published) if self.published else None
 
+    @property
+    def strict_mark(self) -> Mark | None:
+        return judge(self.mean, self.error, self.published, strict=True) if self.published else None
+
 
 @dataclass(frozen=True)
 class Tally:
@@ -99,6 +113,11 @@ class Tally:
     def counts(self) -> Counter[str]:
         """How many came out how, by the mark's name."""
         return Counter(cell.mark.name for cell in self.cells if cell.mark)
+
+    @property
+    def strict_counts(self) -> Counter[str]:
+        """The same, judged strictly."""
+        return Counter(cell.strict_mark.name for cell in self.cells if cell.strict_mark)
 
     @property
     def missing(self) -> int:

@@ -5,7 +5,11 @@ from ogd.lab.experiments.paper import INIT
 
 CHOICES = (
     ("data", "all 60,000 / 10,000 images, pixels / 255"),
-    ("initial weights", f"{INITS[INIT]} (`--init {INIT}`); the `init` table compares them all"),
+    (
+        "initial weights",
+        f"{INITS[INIT]} (`--init {INIT}`), chosen by how many published cells agree, so that they do is no prediction; "
+        "the `init` table compares them all",
+    ),
     ("batches", "the training set in a new random order every epoch; the last batch may be smaller"),
     ("storage", "200 per finished task, drawn uniformly, the same examples for OGD, A-GEM, ER and DER++"),
     (

@@ -10,7 +10,7 @@ from ogd.lab.catalogue import METHODS
 from ogd.lab.experiments.experiment import YARDSTICK, Cell, Experiment, Row
 from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
 from ogd.lab.records import average_accuracy, final_accuracy
-from ogd.lab.reporting.cells import FORMULA, Entry, Line, Tally
+from ogd.lab.reporting.cells import FORMULA, STRICT, Entry, Line, Tally
 from ogd.lab.reporting.tables import matrices
 
 ALONE = "ours only"
@@ -59,8 +59,8 @@ class Comparison:
         """Say what a number is, from how many runs, at which scale, and of which tasks."""
         if self.experiment.parts:
             return (
-                f"How many published cells ours agree with ({FORMULA}), are better than and fall short of, and the "
-                f"mean of |d| in points; {self.runs}; {self.experiment.profile}."
+                f"How many published cells ours agree with ({FORMULA}), are better than and fall short of, the same by "
+                f"the strict count ({STRICT}), and the mean of |d| in points; {self.runs}; {self.experiment.profile}."
             )
         spread = f"mean ± sample standard deviation over {self.runs}" if self.experiment.runs > 1 else "of 1 run"
         text = f"Accuracy (%) {MEANINGS[self.experiment.value]}, {spread}; {self.experiment.profile}."

@@ -5,7 +5,7 @@ import io
 import math
 import re
 
-from ogd.lab.reporting.cells import FORMULA, FORMULA_LATEX, MARKS, Entry, Line, Mark, Tally
+from ogd.lab.reporting.cells import FORMULA, FORMULA_LATEX, MARKS, STRICT, STRICT_LATEX, Entry, Line, Mark, Tally
 from ogd.lab.reporting.compare import ALONE, Comparison
 from ogd.lab.reporting.tables import Table, mean_std, signed
 
@@ -23,6 +23,7 @@ def lines(line: Line) -> list[tuple[str, list[Text]]]:
     if line.tallies:
         return [
             (" / ".join(mark.name for mark in MARKS), [(counts(tally), None) for tally in line.tallies]),
+            ("by the strict count", [(counts(tally, strict=True), None) for tally in line.tallies]),
             ("mean |d|", [(_rounded(tally.distance), None) for tally in line.tallies]),
         ]
     if line.quoted:
@@ -56,11 +57,12 @@ def difference(entry: Entry) -> str:
     return signed(entry.difference) if entry.published and entry.runs else "–"
 
 
-def counts(tally: Tally) -> str:
+def counts(tally: Tally, strict: bool = False) -> str:
     """Write how many cells came out how: `100 / 12 / 56` agree, are better, fall short."""
     if tally.missing == len(tally.cells):
         return "–"
-    text = " / ".join(str(tally.counts[mark.name]) for mark in MARKS)
+    found = tally.strict_counts if strict else tally.counts
+    text = " / ".join(str(found[mark.name]) for mark in MARKS)
     return text + (f" ({tally.missing} not run)" if tally.missing else "")
 
 
@@ -94,7 +96,8 @@ def latex(comparison: Comparison) -> str:
     experiment = comparison.experiment
     where = f" ({experiment.where} of the paper)" if comparison.published else ""
     notes = " ".join(tex(note) for note in (f"{experiment.title}{where}.", comparison.caption, *_notes(comparison)))
-    for sign, symbol in ((tex(FORMULA), FORMULA_LATEX), *((mark.sign, mark.latex) for mark in MARKS)):
+    formulas = ((tex(FORMULA), FORMULA_LATEX), (tex(STRICT), STRICT_LATEX))
+    for sign, symbol in (*formulas, *((mark.sign, mark.latex) for mark in MARKS)):
         notes = notes.replace(sign, symbol)
     return "\n".join(
         [
@@ -112,10 +115,12 @@ def tidy(comparison: Comparison) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     if comparison.experiment.parts:
-        writer.writerow(["row", "column", *(mark.name for mark in MARKS), "not_run", "mean_absolute_difference"])
+        names = [mark.name for mark in MARKS]
+        strictly = [f"{name}_strict" for name in names]
+        writer.writerow(["row", "column", *names, *strictly, "not_run", "mean_absolute_difference"])
         for line in comparison.lines:
             for tally, column in zip(line.tallies, comparison.columns, strict=True):
-                counts = [tally.counts[mark.name] for mark in MARKS]
+                counts = [found[name] for found in (tally.counts, tally.strict_counts) for name in names]
                 writer.writerow([line.label, column, *counts, tally.missing, _number(tally.distance)])
         return out.getvalue()
     heads = "row method column ours_mean ours_std runs runs_wanted paper_mean paper_std difference mark"

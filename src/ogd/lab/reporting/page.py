@@ -81,6 +81,7 @@ def page(
         choices=CHOICES,
         methods=_methods(there, others),
         lines=formats.lines,
+        counts=formats.counts,
         said=said,
         swatches=swatches,
         ours=formats.ours,

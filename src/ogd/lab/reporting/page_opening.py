@@ -82,8 +82,9 @@ def facts(total: Tally, opening: Opening | None) -> list[Fact]:
     found = []
     run = len(total.cells) - total.missing
     if run:
-        met = total.counts["agrees"] + total.counts["better"]
-        found.append(Fact(f"{met} of {run}", "published accuracies that our runs match or beat"))
+        met, strictly = (c["agrees"] + c["better"] for c in (total.counts, total.strict_counts))
+        words = f"published accuracies that our runs match or beat; {strictly} by the strict count"
+        found.append(Fact(f"{met} of {run}", words))
         found.append(Fact(f"{total.distance:.1f} points", "between our accuracy and the published one, on average"))
     if opening:
         found += _facts_of_task_1(opening)
