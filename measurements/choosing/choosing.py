@@ -17,7 +17,7 @@ BENCHMARKS = {"permuted": "Permuted", "rotated": "Rotated", "split": "Split"}
 # a label, the method in the laboratory's tables, and the way in results/rehearsal.json and results/flights.json
 ROWS = (
     ("no protection", "SGD", "plain", "plain"),
-    ("projection: `GradientMemory(model)`", "OGD", "projection", "projection"),
+    ("projection: `GradientMemory(model)`", "OGD", "gradient", "projection"),
     ("rehearsal: `ExampleMemory(model)`", "DER++", "default", "outputs"),
     ("EWC, λ tuned on validation data", "EWC, tuned λ", "", ""),
     ("A-GEM", "A-GEM", "", ""),

@@ -1,11 +1,17 @@
 """Three tasks in a user's own loop, by several kinds of protection; `--show` prints the last measurement.
 
     python measurements/rehearsal/rehearsal.py          trains what is lacking, on one thread: results/rehearsal.json
+    python measurements/rehearsal/rehearsal.py --time   measures the time of a step, on one thread, into the same record
     python measurements/rehearsal/rehearsal.py --show   prints that record as Markdown
 
 Images: 6,000 digits per task, turned by 0°, 40° and 80°, a CNN of LeNet's size. Texts: 4,000 sequences of 16 words per
 task, each task with words of its own and some of the last one's; a transformer of 2 × 64. Adam at 0.001, batches of 32,
-three epochs per task, 200 examples of each task kept. ER by hand adds the cross-entropy of as many kept examples.
+three epochs per task, 200 examples of each task kept. By hand, 32 kept examples join every step's loss: with their
+labels (ER), or with their labels and 0.5 × the squared change of outputs (DER++). All data are those of the tasks so
+far, in as many steps.
+
+Time: each way trains the second task in windows of whole rehearsals, all ways take turns, and each figure is the median
+over rounds of the ratio to plain training.
 """
 
 import json
@@ -20,17 +26,25 @@ from ogd import json_files
 from ogd.lab.reporting.tables import mean_std
 
 RECORD = Path(__file__).parents[2] / "results" / "rehearsal.json"
-SEEDS, KEPT, BATCH, EPOCHS, LR = (0, 1, 2), 200, 32, 3, 1e-3
+SCHEMA, SEEDS, KEPT, BATCH, ALPHA, EPOCHS, LR = 2, (0, 1, 2, 3, 4), 200, 32, 0.5, 3, 1e-3
+ROUNDS, WINDOW = 21, 24  # rounds of the time, and the steps of a window
 MODELS = {"cnn": "CNN, turned digits", "transformer": "transformer, texts"}
 WAYS = {
     "plain": "no protection",
-    "projection": '`GradientMemory`, `every="auto"`',
-    "replay": "ER by hand, 32 every step",
-    "rehearsal": "`ExampleMemory`, 32 every step",
-    "default": "`ExampleMemory`, default: 32 every 2 steps",
-    "uncertain": '`ExampleMemory`, default, `choose="uncertain"`',
-    "merged": '`ExampleMemory`, default, `choose="uncertain", merge=5`',
-    "sparing": "`ExampleMemory`, `every=5, alpha=0.2`",
+    "gradient": "`GradientMemory(model)`",
+    "er": "ER by hand, 32 every step",
+    "der": "DER++ by hand, 32 every step",
+    "default": "`ExampleMemory(model)`",
+    "every": "`ExampleMemory(model)`, `every=1, batch_size=32`",
+    "uncertain": '`ExampleMemory(model)`, `choose="uncertain"`',
+    "merged": '`ExampleMemory(model)`, `choose="uncertain", merge=5`',
+    "all": "all data kept",
+}
+TIMED = ("plain", "gradient", "er", "der", "default")
+PROTECT: dict[str, dict[str, int]] = {"every": {"every": 1, "batch_size": 32}}  # options that are not the defaults
+REMEMBER: dict[str, dict[str, Any]] = {
+    "uncertain": {"choose": "uncertain"},
+    "merged": {"choose": "uncertain", "merge": 5},
 }
 Data = tuple[Any, Any]
 
@@ -87,96 +101,172 @@ def transformer() -> Any:
     return Reader()
 
 
+class Loop:
+    """A user's loop on one model, with one kind of protection."""
+
+    def __init__(self, name: str, way: str, seed: int) -> None:
+        import torch
+
+        import ogd
+
+        torch.manual_seed(seed)
+        self.tasks: list[tuple[Data, Data]] = {"cnn": images, "transformer": texts}[name](seed)
+        self.model: Any = {"cnn": cnn, "transformer": transformer}[name]()
+        self.way = way
+        self.kept: tuple[Any, ...] = ()  # inputs, labels and outputs, for the ways by hand
+        self.memory: Any = None
+        if way == "gradient":
+            self.memory = ogd.GradientMemory(self.model)
+        elif way in ("default", *PROTECT, *REMEMBER):
+            self.memory = ogd.ExampleMemory(self.model)
+        self.order, self.drawing = (torch.Generator().manual_seed(seed) for _ in range(2))
+
+    def begin_task(self) -> None:
+        import torch
+
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=LR)
+        if self.memory is not None:
+            self.memory.protect(self.optimizer, **PROTECT.get(self.way, {}))
+        self.model.train()
+
+    def step(self, x: Any, y: Any) -> None:
+        import torch
+        from torch.nn.functional import cross_entropy, mse_loss
+
+        self.optimizer.zero_grad()
+        loss = cross_entropy(self.model(x), y)
+        if self.kept:
+            rows = torch.randperm(len(self.kept[0]), generator=self.drawing)[:BATCH]
+            old_x, old_y, old_z = (part[rows] for part in self.kept)
+            z = self.model(old_x)
+            loss = loss + cross_entropy(z, old_y)
+            if self.way == "der":
+                loss = loss + ALPHA * mse_loss(z, old_z)
+        loss.backward()
+        self.optimizer.step()
+
+    def end_task(self, x: Any, y: Any) -> None:
+        import torch
+
+        self.model.eval()
+        if self.memory is not None:
+            self.memory.unprotect()
+            self.memory.remember((x, y), **REMEMBER.get(self.way, {}))
+        elif self.way in ("er", "der"):
+            rows = torch.randperm(len(x), generator=self.drawing)[:KEPT]
+            with torch.no_grad():
+                new = x[rows], y[rows], self.model(x[rows])
+            self.kept = tuple(map(torch.cat, zip(self.kept, new, strict=True))) if self.kept else new
+
+    def train_task(self, task: int) -> None:
+        import torch
+
+        (x, y), _ = self.tasks[task]
+        steps = EPOCHS * -(-len(x) // BATCH)
+        seen_x, seen_y = x, y
+        if self.way == "all":
+            seen_x, seen_y = (
+                torch.cat(part) for part in zip(*(train for train, _ in self.tasks[: task + 1]), strict=True)
+            )
+        self.begin_task()
+        batches: list[Any] = []
+        for _ in range(steps):
+            batches = batches or list(torch.randperm(len(seen_x), generator=self.order).split(BATCH))
+            rows = batches.pop(0)
+            self.step(seen_x[rows], seen_y[rows])
+        self.end_task(x, y)
+
+
 def trained(name: str, way: str, seed: int) -> dict[str, Any]:
-    """The accuracy on each task at the end, and the seconds of the training steps."""
+    """The accuracy on each task at the end."""
     import torch
-    from torch.nn.functional import cross_entropy
 
-    import ogd
-
-    torch.manual_seed(seed)
-    tasks: list[tuple[Data, Data]] = {"cnn": images, "transformer": texts}[name](seed)
-    model: Any = {"cnn": cnn, "transformer": transformer}[name]()
-    memory: Any = (ogd.GradientMemory if way == "projection" else ogd.ExampleMemory)(model, per_task=KEPT)
-    kept: list[Data] = []
-    order, drawing = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
-    seconds = 0.0
-    protect: dict[str, Callable[[Any], Any]] = {
-        "projection": lambda optimizer: memory.protect(optimizer, every="auto"),
-        "rehearsal": lambda optimizer: memory.protect(optimizer, every=1, batch_size=BATCH),
-        "default": memory.protect,
-        "uncertain": memory.protect,
-        "merged": memory.protect,
-        "sparing": lambda optimizer: memory.protect(optimizer, every=5, alpha=0.2),
-    }
-    for (x, y), _ in tasks:
-        optimizer = torch.optim.Adam(model.parameters(), lr=LR)
-        protection = protect[way](optimizer) if way in protect else None
-        model.train()
-        began = time.process_time()
-        for _ in range(EPOCHS):
-            for rows in torch.randperm(len(x), generator=order).split(BATCH):
-                optimizer.zero_grad()
-                cross_entropy(model(x[rows]), y[rows]).backward()
-                if way == "replay" and kept:
-                    old, labels = (torch.cat(part) for part in zip(*kept, strict=True))
-                    some = torch.randperm(len(old), generator=drawing)[:BATCH]
-                    cross_entropy(model(old[some]), labels[some]).backward()
-                optimizer.step()
-        seconds += time.process_time() - began
-        if protection is not None:
-            protection.unprotect()
-        chosen = torch.randperm(len(x), generator=order)[:KEPT]
-        kept.append((x[chosen], y[chosen]))
-        if way in ("uncertain", "merged"):
-            memory.remember((x, y), choose="uncertain", merge=5 if way == "merged" else 1, generator=order)
-        elif way in protect:
-            memory.remember((x[chosen], y[chosen]))
-    model.eval()
+    loop = Loop(name, way, seed)
+    for task in range(len(loop.tasks)):
+        loop.train_task(task)
     with torch.no_grad():
-        accuracies = [float((model(x).argmax(1) == y).double().mean()) for _, (x, y) in tasks]
-    return {"accuracies": accuracies, "seconds": seconds}
+        scores = [float((loop.model(x).argmax(1) == y).double().mean()) for _, (x, y) in loop.tasks]
+    return {"accuracies": scores}
 
 
 def measure() -> None:
-    import torch
+    record = recorded()
+    for name in MODELS:
+        found = record["models"].setdefault(name, {})
+        for way in (way for way in WAYS if (name, way) != ("transformer", "merged")):  # words have no mean
+            for seed in SEEDS[len(found.get(way, ())) :]:
+                found.setdefault(way, []).append(trained(name, way, seed))
+                print(name, way, seed, found[way][-1]["accuracies"], file=sys.stderr, flush=True)
+                write(record)
 
+
+def measure_time() -> None:
+    from ogd.lab.bench.stopwatch import side_by_side
+
+    record = recorded()
+    for name in MODELS:
+        times = side_by_side({way: stepping(name, way) for way in TIMED}, ROUNDS)
+        pairs = {way: zip(times.rounds[way], times.rounds["plain"], strict=True) for way in TIMED}
+        record.setdefault("times", {})[name] = {way: statistics.median(a / b for a, b in pairs[way]) for way in TIMED}
+        print(name, record["times"][name], file=sys.stderr, flush=True)
+        write(record)
+
+
+def stepping(name: str, way: str) -> Callable[[], float]:
+    """A function that takes a window of steps in the second task and returns the seconds of one step."""
+    loop = Loop(name, way, 0)
+    (x, y), _ = loop.tasks[0]
+    loop.begin_task()
+    loop.step(x[:BATCH], y[:BATCH])
+    loop.end_task(x, y)
+    (x, y), _ = loop.tasks[1]
+    batches = list(zip(x.split(BATCH), y.split(BATCH), strict=True))[:WINDOW]
+    loop.begin_task()
+
+    def window() -> float:
+        began = time.perf_counter()
+        for batch in batches:
+            loop.step(*batch)
+        return (time.perf_counter() - began) / len(batches)
+
+    return window
+
+
+def recorded() -> dict[str, Any]:
+    """The record so far; a new one if there is none, or if it was measured in another way."""
+    record = json_files.load(RECORD) if RECORD.exists() else {}
+    return record if record.get("schema") == SCHEMA else {"schema": SCHEMA, "seeds": SEEDS, "models": {}}
+
+
+def write(record: dict[str, Any]) -> None:
     from ogd.files import write_text
     from ogd.lab.records.record import environment
 
-    torch.set_num_threads(1)
-    record: dict[str, Any] = {"schema": 1, "seeds": SEEDS, "models": {name: {} for name in MODELS}}
-    if RECORD.exists():
-        record = json_files.load(RECORD)
-    for name in MODELS:
-        missing = [way for way in WAYS if way not in record["models"][name]]
-        for way in (way for way in missing if (name, way) != ("transformer", "merged")):  # words have no mean
-            found = record["models"][name][way] = [trained(name, way, seed) for seed in SEEDS]
-            print(name, way, [[round(100 * a, 1) for a in run["accuracies"]] for run in found], file=sys.stderr)
-            write_text(RECORD, json.dumps({**record, "environment": environment()}, indent=1) + "\n")
+    write_text(RECORD, json.dumps({**record, "environment": environment()}, indent=1) + "\n")
 
 
 def show() -> None:
-    """Print the record as Markdown."""
+    """Print the record as Markdown; what was not measured is left out."""
     record = json_files.load(RECORD)
-    print("| | | task 1 | task 2 | task 3 | average | time of plain training |")
+    print("| | | task 1 | task 2 | task 3 | average | a step, without protection = 1 |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for name, title in MODELS.items():
-        if "plain" not in record["models"][name]:
-            continue
-        plain = statistics.median(run["seconds"] for run in record["models"][name]["plain"])
-        for way, label in WAYS.items():
-            runs = record["models"][name].get(way)
-            if runs is None:  # still to be measured
-                continue
-            columns = [[100 * a for a in column] for column in zip(*(run["accuracies"] for run in runs), strict=True)]
+        found = record["models"].get(name, {})
+        times = record.get("times", {}).get(name, {})
+        for place, way in enumerate(way for way in WAYS if found.get(way)):
+            columns = [[100 * a for a in col] for col in zip(*(run["accuracies"] for run in found[way]), strict=True)]
             columns.append([statistics.mean(column) for column in zip(*columns, strict=True)])
             cells = [mean_std(column) for column in columns]
-            ratio = statistics.median(run["seconds"] for run in runs) / plain
-            print(f"| {title if way == 'plain' else ''} | {label} | {' | '.join(cells)} | {ratio:.1f} × |")
+            ratio = f"{times[way]:.2f} ×" if way in times else ""
+            print(f"| {'' if place else title} | {WAYS[way]} | {' | '.join(cells)} | {ratio} |")
+    if record["schema"] != SCHEMA:
+        print("\nThis record was made by an earlier version of the script, with another loop, and is to be made again.")
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--show"]:
-        measure()
+        import torch
+
+        torch.set_num_threads(1)
+        measure_time() if sys.argv[1:] == ["--time"] else measure()
     show()

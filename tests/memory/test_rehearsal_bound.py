@@ -74,7 +74,7 @@ def test_nothing_longer_than_the_bound_is_added(bound: float) -> None:
     optimizer = optim.SGD(model.parameters(), lr=0.0)
     rehearsal = memory.protect(optimizer, every=1, bound=bound)
     with torch.no_grad():
-        model[4].weight.mul_(50)  # so that the remembered loss is steep
+        model[4].weight.mul_(500)  # so that the remembered loss is steep
     longest = 0.0
     for size in (1, 3, 2.9, 2, 0.1, 5):
         own = [torch.randn_like(p) * size for p in model.parameters()]
