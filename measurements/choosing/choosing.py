@@ -1,10 +1,15 @@
-"""Which protection keeps how much: the averages of five measurements side by side, from their records.
+"""Which protection keeps how much: the averages of several measurements side by side, from their records.
 
-python measurements/choosing/choosing.py --show   prints them as Markdown
+    python measurements/choosing/choosing.py --show   prints them as Markdown
+
+The rows of a memory are of loops that make exactly this call, with all defaults: own_loop.py beside this file,
+measurements/rehearsal/rehearsal.py and measurements/real_data/flights.py. The others on digits are the laboratory's
+(`ogd reproduce worlds --out results`), in the same profile.
 """
 
 import statistics
 from pathlib import Path
+from typing import Any
 
 from ogd import json_files
 from ogd.lab.data import load
@@ -13,42 +18,63 @@ from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import average_accuracy, find
 
 RESULTS = Path(__file__).parents[2] / "results"
-BENCHMARKS = {"permuted": "Permuted", "rotated": "Rotated", "split": "Split"}
-# a label, the method in the laboratory's tables, and the way in results/rehearsal.json and results/flights.json
+BENCHMARKS = ("Permuted", "Rotated", "Split", "Split, one softmax")  # columns of `worlds`
+# a label, its row in `worlds` unless our own loop has it, and its name in the records of the loops
 ROWS = (
-    ("no protection", "SGD", "plain", "plain"),
-    ("projection: `GradientMemory(model)`", "OGD", "gradient", "projection"),
-    ("rehearsal: `ExampleMemory(model)`", "DER++", "default", "outputs"),
-    ("EWC, λ tuned on validation data", "EWC, tuned λ", "", ""),
-    ("A-GEM", "A-GEM", "", ""),
-    ("all data kept", "MTL", "", "all"),
+    ("no protection", "SGD", "plain"),
+    ("projection: `GradientMemory(model)`", "", "gradient"),
+    ("rehearsal: `ExampleMemory(model)`", "", "default"),
+    ("ER by hand", "ER", "er"),
+    ("DER++ by hand", "DER++", "der"),
+    ("EWC, λ tuned on validation data", "EWC, tuned λ", ""),
+    ("A-GEM", "A-GEM", ""),
+    ("all data kept", "MTL", "all"),
 )
 
 
 def show() -> None:
-    """Print a line per way of training."""
-    dataset = load("mnist")
-    rehearsed = json_files.load(RESULTS / "rehearsal.json")["models"]
-    flown = json_files.load(RESULTS / "flights.json")["runs"]["flights"]
-    print(f"| | {' | '.join(BENCHMARKS.values())} | CNN, digits | transformer, texts | flights (AUC) | month to come |")
+    """Print a line per way of training; a dash where there is no record."""
+    own = _runs("own_loop.json", "runs")
+    rehearsed = _runs("rehearsal.json", "models")
+    flown = _runs("flights.json", "runs").get("flights", {})
+    digits = worlds()
+    print(f"| | {' | '.join(BENCHMARKS)} | CNN, digits | transformer, texts | flights (AUC) | month to come |")
     print(f"| --- |{' ---: |' * (len(BENCHMARKS) + 4)}")
-    for label, row, way, flight in ROWS:
+    for label, row, way in ROWS:
         cells = []
         for name in BENCHMARKS:
-            asked = [one for one in EXPERIMENTS[name].rows if one.label == row]
-            cells.append(_lab(requests_of(asked[0], dataset, 0)[0]) if asked else "–")
+            accuracies = [run["accuracy"][-1] for run in own.get(name, {}).get(way, {}).values()]
+            found = digits[row, name] if row else [100 * statistics.mean(last) for last in accuracies]
+            cells.append(_number(found, ".1f"))
         for model in ("cnn", "transformer"):
-            runs = rehearsed[model].get(way, [])
-            cells.append(_number([100 * statistics.mean(run["accuracies"]) for run in runs], ".1f"))
-        auc = [run["auc"] for run in flown.get(flight, [])]
+            runs = rehearsed.get(model, {}).get(way, [])
+            cells.append(_number([100 * statistics.mean(run["accuracies"]) for run in _listed(runs)], ".1f"))
+        auc = [run["auc"] for run in _listed(flown.get(way, []))]
         cells.append(_number([statistics.mean(run[11]) for run in auc], ".3f"))
         cells.append(_number([statistics.mean(run[t][t + 1] for t in range(11)) for run in auc], ".3f"))
         print(f"| {label} | {' | '.join(cells)} |")
 
 
-def _lab(request: object) -> str:
-    found = find(RESULTS, request)
-    return _number([100 * float(average_accuracy(record.accuracy)) for record in found.values()], ".1f")
+def worlds() -> dict[tuple[str, str], list[float]]:
+    """Return the average accuracies (%) of the runs of each row and column of `worlds`."""
+    experiment, dataset = EXPERIMENTS["worlds"], load("mnist")
+    found = {}
+    for row in experiment.rows:
+        for column, request in zip(experiment.columns, requests_of(row, dataset), strict=True):
+            records = find(RESULTS, request)
+            runs = [records[run] for run in range(experiment.runs) if run in records]
+            found[row.label, column] = [100 * float(average_accuracy(run.accuracy)) for run in runs]
+    return found
+
+
+def _runs(name: str, part: str) -> dict[str, Any]:
+    path = RESULTS / name
+    return dict(json_files.load(path)[part]) if path.exists() else {}
+
+
+def _listed(runs: Any) -> list[Any]:
+    """Return the runs of a record, which are a list or stand by their seeds."""
+    return list(runs.values()) if isinstance(runs, dict) else list(runs)
 
 
 def _number(values: list[float], form: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from ogd import json_files
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS
+from ogd.lab.experiments.memories import REHEARSAL
 from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import average_accuracy, find, speed
 
@@ -21,14 +22,21 @@ RESULTS = Path(__file__).parents[2] / "results"
 # a label, the row of the table, and the ratio that times it
 ROWS = {
     "no protection": ("SGD", None),
-    "rehearsal": ("rehearsal, recommended", "rehearsal_over_sgd"),
+    "rehearsal": (REHEARSAL, "rehearsal_over_sgd"),
     "DER++": ("DER++", "der_over_sgd"),
     "ER": ("ER", "er_over_sgd"),
     "A-GEM": ("A-GEM", "agem_over_sgd"),
     "EWC, tuned λ": ("EWC, tuned λ", "ewc_over_sgd"),
     "projection": ("OGD", "ogd_over_sgd"),
 }
-FLIGHTS = {"plain": "no protection", "outputs": "rehearsal", "projection": "projection", "all": "all data kept"}
+FLIGHTS = {
+    "plain": "no protection",
+    "default": "rehearsal",
+    "gradient": "projection",
+    "er": "ER",
+    "der": "DER++",
+    "all": "all data kept",
+}
 Points = dict[str, tuple[float, float]]  # time per step over plain training's, and what is kept
 
 
@@ -48,13 +56,14 @@ def digits() -> dict[str, Points]:
 
 def flights() -> Points:
     found = json_files.load(RESULTS / "flights.json")["runs"]["flights"]
-    plain = statistics.median(run["seconds"] for run in found["plain"])
+    plain = statistics.median(run["seconds"] for run in found["plain"].values())
     return {
         label: (
-            statistics.median(run["seconds"] for run in found[way]) / plain,
-            statistics.mean(statistics.mean(run["auc"][-1]) for run in found[way]),
+            statistics.median(run["seconds"] for run in found[way].values()) / plain,
+            statistics.mean(statistics.mean(run["auc"][-1]) for run in found[way].values()),
         )
         for way, label in FLIGHTS.items()
+        if way in found
     }
 
 

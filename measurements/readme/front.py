@@ -3,8 +3,9 @@
     python measurements/readme/front.py          draws docs/images/front.svg
     python measurements/readme/front.py --show   prints the ends of its lines as Markdown
 
-Left, Rotated MNIST, from the records of `ogd reproduce rotated --out results`. Right, a year of flights, from
-results/flights.json (measurements/real_data/flights.py).
+Left, Rotated MNIST: `ExampleMemory(model)` and `GradientMemory(model)` in a user's own loop, from results/own_loop.json
+(measurements/choosing/own_loop.py), beside SGD from the records of `ogd reproduce worlds --out results`. Right, a year
+of flights by the same two calls, from results/flights.json (measurements/real_data/flights.py).
 """
 
 import statistics
@@ -21,28 +22,26 @@ from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import find
 
 RESULTS = Path(__file__).parents[2] / "results"
-DIGITS = {"der": "rehearsal", "ogd": "projection", "sgd": "no protection"}
-FLIGHTS = {"outputs": "rehearsal", "projection": "projection", "plain": "no protection"}
+WAYS = {"default": "rehearsal", "gradient": "projection", "plain": "no protection"}
 Lines = dict[str, npt.NDArray[np.float64]]
 
 
 def digits() -> Lines:
     """Task 1's accuracy (%) after each of the five tasks, for each way of training."""
-    dataset, lines = load("mnist"), {}
-    for row in EXPERIMENTS["rotated"].rows:
-        if row.method in DIGITS:
-            (request,) = requests_of(row, dataset, 0)
-            runs = [record.accuracy for record in find(RESULTS, request).values()]
-            lines[DIGITS[row.method]] = 100 * np.array(runs)[:, 1:, 0].mean(0)
-    return lines
+    found = json_files.load(RESULTS / "own_loop.json")["runs"]["Rotated"]
+    (sgd,) = (row for row in EXPERIMENTS["worlds"].rows if row.method == "sgd")
+    request = requests_of(sgd, load("mnist"))[EXPERIMENTS["worlds"].columns.index("Rotated")]
+    runs = {way: [run["accuracy"] for run in own.values()] for way, own in found.items()}
+    runs["plain"] = [record.accuracy[1:] for record in find(RESULTS, request).values()]
+    return {label: 100 * np.array(runs[way])[:, :, 0].mean(0) for way, label in WAYS.items()}
 
 
 def flights() -> Lines:
     """January's AUC after each month."""
     found = json_files.load(RESULTS / "flights.json")["runs"]["flights"]
     return {
-        label: np.array([statistics.mean(run["auc"][t][0] for run in found[way]) for t in range(12)])
-        for way, label in FLIGHTS.items()
+        label: np.array([statistics.mean(run["auc"][t][0] for run in found[way].values()) for t in range(12)])
+        for way, label in WAYS.items()
     }
 
 

@@ -8,6 +8,7 @@
 Of each month 60 % of the flights are to train on, 20 % to choose settings by and 20 % to test on, drawn flight by
 flight or day by day, the same for all seeds. The network has embeddings of carrier, airports and weekday and two layers
 of 64; Adam, batches of 128. 200 flights of each month are kept. All that it is given is known before departure.
+Settings are chosen for the ways that have none yet, and runs of other defaults of the library are trained again.
 """
 
 import json
@@ -16,6 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,26 +31,31 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 RECORD, DATA = ROOT / "results" / "flights.json", ROOT / "data" / "flights"
-SEEDS, CHOOSING_SEED = (0, 1, 2), 100
+SEEDS, CHOOSING_SEED = range(5), 100
 MONTHS, LATE, KEPT, BATCH, PARTS = 12, 15, 200, 128, (0.6, 0.2, 0.2)
 DRAWN = {"flights": "Flights held out, of days that were learned from", "days": "Whole days held out"}
 COMMON = [{"lr": lr, "epochs": epochs} for lr, epochs in ((1e-3, 1), (1e-3, 2), (3e-3, 1))]
 OWN: dict[str, list[dict[str, Any]]] = {  # what is tried for each way
     "plain": [{}],
-    "projection": [{}],
-    "replay": [{"weight": weight} for weight in (0.03, 0.1, 0.3, 1.0)],
-    "rehearsal": [{"alpha": alpha} for alpha in (0.5, 2.0, 8.0)],
+    "gradient": [{}],
+    "er": [{"weight": weight} for weight in (0.03, 0.1, 0.3, 1.0)],
+    "der": [{"weight": weight, "alpha": alpha} for weight in (0.1, 1.0) for alpha in (0.1, 0.5, 2.0)],
+    "default": [{}],
+    "unlabelled": [{}],
     "outputs": [{"alpha": alpha} for alpha in (0.1, 0.5, 2.0)],
     "all": [{}],
 }
 WAYS = {
     "plain": "plain training, month by month",
-    "projection": "`GradientMemory`",
-    "replay": "replay by hand",
-    "rehearsal": "`ExampleMemory`, outputs and labels",
-    "outputs": "`ExampleMemory`, `labels=False`",
+    "gradient": "`GradientMemory(model)`",
+    "er": "ER by hand",
+    "der": "DER++ by hand",
+    "default": "`ExampleMemory(model)`",
+    "unlabelled": "`ExampleMemory(model)`, `labels=False`",
+    "outputs": "… and `every=1, batch_size=128`, α tuned",
     "all": "all months so far",
 }
+MEMORIES = {"gradient": "GradientMemory", **dict.fromkeys(("default", "unlabelled", "outputs"), "ExampleMemory")}
 Part = tuple["Tensor", "Tensor", "Tensor"]  # codes, numbers, late
 
 
@@ -116,32 +123,38 @@ def auc(scores: "Tensor", late: "Tensor") -> float:
 def trained(way: str, seed: int, data: list[list[Part]], part: int, model: Any, setting: dict[str, Any]) -> Any:
     """After each month, the scores on every month's flights of a part: 1 to choose settings by, 2 to test on."""
     import torch
-    from torch.nn.functional import cross_entropy
+    from torch.nn.functional import cross_entropy, mse_loss
 
     import ogd
 
-    memory: Any = (ogd.GradientMemory if way == "projection" else ogd.ExampleMemory)(model, per_task=KEPT)
+    memory: Any = getattr(ogd, MEMORIES[way])(model) if way in MEMORIES else None
+    options: dict[str, dict[str, Any]] = {
+        "gradient": {},
+        "default": {},
+        "unlabelled": {"labels": False},
+        "outputs": {"labels": False, "every": 1, "batch_size": BATCH, "alpha": setting.get("alpha")},
+    }
     order, drawing = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
     kept: list[Part] = []
+    outputs: list[Tensor] = []  # of the kept flights, when their month was over
     seconds, scores = 0.0, Scores([], [])
     for month, (train, *_) in enumerate(data):
         optimizer = torch.optim.Adam(model.parameters(), lr=setting["lr"])
-        protection = None
-        if way == "projection":
-            protection = memory.protect(optimizer)
-        elif "alpha" in setting:
-            own = {"alpha": setting["alpha"], "labels": way == "rehearsal"}
-            protection = memory.protect(optimizer, every=1, batch_size=BATCH, **own)
+        protection = memory.protect(optimizer, **options[way]) if way in options else None
         began = time.process_time()
         seen = joined([one[0] for one in data[: month + 1]]) if way == "all" else train
         for _ in range(setting["epochs"]):
             for codes, numbers, late in batches(seen, order):
                 optimizer.zero_grad()
                 cross_entropy(model(codes, numbers), late).backward()
-                if way == "replay" and kept:
+                if way in ("er", "der") and kept:
                     old = joined(kept)
                     some = torch.randperm(len(old[2]), generator=drawing)[:BATCH]
-                    (setting["weight"] * cross_entropy(model(old[0][some], old[1][some]), old[2][some])).backward()
+                    z = model(old[0][some], old[1][some])
+                    remembered = setting["weight"] * cross_entropy(z, old[2][some])
+                    if way == "der":
+                        remembered = remembered + setting["alpha"] * mse_loss(z, torch.cat(outputs)[some])
+                    remembered.backward()
                 optimizer.step()
         seconds += time.process_time() - began
         if protection is not None:
@@ -149,8 +162,9 @@ def trained(way: str, seed: int, data: list[list[Part]], part: int, model: Any, 
         chosen = torch.randperm(len(train[2]), generator=order)[:KEPT]
         kept.append((train[0][chosen], train[1][chosen], train[2][chosen]))
         if protection is not None:
-            memory.remember(((kept[-1][0], kept[-1][1]), kept[-1][2]))
+            memory.remember(((train[0], train[1]), train[2]))
         with torch.no_grad():
+            outputs.append(model(*kept[-1][:2]))
             told = [(model(one[part][0], one[part][1]).log_softmax(1), one[part][2]) for one in data]
         scores.auc.append([round(auc(z[:, 1] - z[:, 0], late), 5) for z, late in told])
         scores.log_loss.append([round(float(cross_entropy(z, late)), 5) for z, late in told])
@@ -171,51 +185,81 @@ def batches(data: Part, order: Any) -> Iterator[Part]:
         yield data[0][rows], data[1][rows], data[2][rows]
 
 
-def runs(way: str, seeds: tuple[int, ...], drawn: str, part: int, setting: dict[str, Any]) -> list[dict[str, Any]]:
-    import torch
-
+@cache
+def loaded(drawn: str) -> tuple[list[list[Part]], dict[str, tuple[str, ...]]]:
+    """Return the months, and the names of carriers and airports."""
     from ogd.lab.data import flights
 
+    found = flights.load(DATA)
+    return months(found, drawn), found.names
+
+
+def run(way: str, seed: int, drawn: str, part: int, setting: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
     torch.set_num_threads(1)
-    loaded = flights.load(DATA)
-    data = months(loaded, drawn)
-    found = []
-    for seed in seeds:
-        torch.manual_seed(seed)
-        found.append(trained(way, seed, data, part, network(loaded.names, data[0][0][1].shape[1]), setting))
+    data, names = loaded(drawn)
+    torch.manual_seed(seed)
+    found: dict[str, Any] = trained(way, seed, data, part, network(names, data[0][0][1].shape[1]), setting)
     return found
 
 
 def choose() -> None:
-    """Choose what all ways share by plain training's AUC on the newest month, the rest by the AUC on all at the end."""
-    tried = []
+    """Choose what all ways share by plain training's AUC on the newest month, the rest by the AUC on all at the end.
+
+    What the record has is not chosen again.
+    """
+    record: dict[str, Any] = {"schema": 2, "tried": [], "settings": {}, "runs": {drawn: {} for drawn in DRAWN}}
+    if RECORD.exists():
+        record = json_files.load(RECORD)
 
     def best(way: str, settings: list[dict[str, Any]], score: Any) -> dict[str, Any]:
         if len(settings) == 1:
             return settings[0]
         found = []
         for setting in settings:
-            (run,) = runs(way, (CHOOSING_SEED,), "flights", 1, setting)
-            found.append(score(run["auc"]))
-            tried.append({"way": way, "setting": setting, "score": round(found[-1], 5)})
-            print(tried[-1], file=sys.stderr)
+            found.append(score(run(way, CHOOSING_SEED, "flights", 1, setting)["auc"]))
+            record["tried"].append({"way": way, "setting": setting, "score": round(found[-1], 5)})
+            print(record["tried"][-1], file=sys.stderr)
         return settings[found.index(max(found))]
 
-    common = best("plain", COMMON, newest)
-    settings = {way: best(way, [{**common, **own} for own in OWN[way]], at_the_end) for way in WAYS}
-    write({"schema": 1, "tried": tried, "settings": settings, "seeds": SEEDS, "runs": {drawn: {} for drawn in DRAWN}})
+    if "plain" not in record["settings"]:
+        record["settings"]["plain"] = best("plain", COMMON, newest)
+    common = record["settings"]["plain"]
+    for way in (way for way in WAYS if way not in record["settings"]):
+        record["settings"][way] = best(way, [{**common, **own} for own in OWN[way]], at_the_end)
+        write(record)
 
 
 def measure() -> None:
+    """Train what is not recorded with the library's present defaults, and draw the figure."""
+    import ogd
+    from ogd.lab.progress import clock
+
+    sys.path.append(str(Path(__file__).parents[1]))
+    import defaults
+
     record = json_files.load(RECORD)
-    for drawn in DRAWN:
-        for way, setting in record["settings"].items():
-            if way in record["runs"][drawn]:  # an earlier call has done it
-                continue
-            found = record["runs"][drawn][way] = runs(way, SEEDS, drawn, 2, setting)
-            print(drawn, way, [round(at_the_end(run["auc"]), 4) for run in found], file=sys.stderr)
-            write(record)
+    today = {way: defaults.of(getattr(ogd, MEMORIES[way])) if way in MEMORIES else {} for way in WAYS}
+    wanted = [(seed, drawn, way) for seed in SEEDS for drawn in DRAWN for way in WAYS]
+    missing = [
+        (seed, drawn, way)
+        for seed, drawn, way in wanted
+        if record["runs"][drawn].get(way, {}).get(str(seed), {}).get("defaults") != today[way]
+    ]
+    began = time.monotonic()
+    for number, (seed, drawn, way) in enumerate(missing, 1):
+        found = run(way, seed, drawn, 2, record["settings"][way])
+        record["runs"][drawn].setdefault(way, {})[str(seed)] = {**found, "defaults": today[way]}
+        write(record)
+        left = clock((time.monotonic() - began) * (len(missing) - number) / number)
+        print(drawn, way, seed, round(at_the_end(found["auc"]), 4), f"{left} left", file=sys.stderr)
     draw(record)
+
+
+def found_of(record: dict[str, Any], drawn: str, way: str) -> list[dict[str, Any]]:
+    """Return the recorded runs of one way, in the order of their seeds."""
+    return [run for _, run in sorted(record["runs"][drawn].get(way, {}).items())]
 
 
 def write(record: dict[str, Any]) -> None:
@@ -256,7 +300,7 @@ def show() -> None:
     """Print the record as Markdown."""
     record = json_files.load(RECORD)
     for drawn, title in DRAWN.items():
-        found = record["runs"][drawn]
+        found = {way: runs for way in WAYS if (runs := found_of(record, drawn, way))}
         fresh = [run["auc"][0][0] for run in found["plain"]]
         print(f"**{title}.** Just after January, January's AUC is {mean_std(fresh, 3)}.\n")
         print(f"| | {' | '.join(COLUMNS)} | time |")
@@ -274,16 +318,16 @@ def show() -> None:
 def draw(record: dict[str, Any]) -> None:
     """Draw the AUC on January's held-out flights after each month."""
     sys.path.append(str(Path(__file__).parents[1]))
-    from style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, figure, save
+    from style import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, VERMILION, figure, save
 
-    lines = ("-", "-.", "--", "--", "-", ":")
-    looks = zip(WAYS, (GREY, BLUE, ORANGE, GREEN, VERMILION, BLACK), lines, strict=True)
+    lines = ("-", "-.", "--", "-.", "-", "--", ":", ":")
+    looks = zip(WAYS, (GREY, BLUE, ORANGE, SKY, GREEN, VERMILION, VERMILION, BLACK), lines, strict=True)
     made = figure(9.5, 4.2)
     axes = made.subplots(1, 2, sharey=True)
     for way, colour, line in looks:
         for axis, drawn in zip(axes, DRAWN, strict=True):
-            runs = record["runs"][drawn].get(way)
-            if runs is None:
+            runs = found_of(record, drawn, way)
+            if not runs:
                 continue
             after = [statistics.mean(run["auc"][t][0] for run in runs) for t in range(MONTHS)]
             axis.plot(range(1, MONTHS + 1), after, line, color=colour, label=WAYS[way].replace("`", ""))

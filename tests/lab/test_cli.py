@@ -8,6 +8,7 @@ import time
 import pytest
 
 from ogd.lab import catalogue, cli
+from ogd.lab.data.dataset import MNIST
 
 SMALL = ["--runs", "2", "--epochs", "1", "--batch-size", "7", "--hidden", "6"]
 
@@ -274,6 +275,8 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--wrong"], "unrecognized arguments: --wrong"),
         (["reproduce", "rotatedd"], "NAME: there is no 'rotatedd'; did you mean 'rotated'?"),
         (["reproduce", "rotated", "--runs", "0"], "--runs: must be at least 1, not 0"),
+        (["reproduce", "worlds"], "`ogd data fashion --out data/fashion` writes it, and --data data/fashion reads it"),
+        (["reproduce", "rotated", "--data", str(MNIST)], "holds mnist, which none of these tables and figures needs"),
         (["reproduce"], "the following arguments are required: NAME"),
         (["nonsense"], "COMMAND: invalid choice: 'nonsense'"),
     ],

@@ -33,7 +33,7 @@ RATIOS = [
     ("agem_over_sgd", "agem", "sgd", "A-GEM after 4 tasks against SGD, both in lockstep"),
     ("er_over_sgd", "er", "sgd", "experience replay after 4 tasks against SGD, both in lockstep"),
     ("der_over_sgd", "der", "sgd", "DER++ after 4 tasks against SGD, both in lockstep"),
-    ("rehearsal_over_sgd", "rehearsal", "sgd", "DER++ with 20 examples every 10 steps against SGD, both in lockstep"),
+    ("rehearsal_over_sgd", "rehearsal", "sgd", "rehearsal by the library's defaults against SGD, both in lockstep"),
     (
         "protect_vs_dense_speedup",
         "dense",

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from ogd.lab.bench.stopwatch import Contestant
 from ogd.lab.benchmarks import Examples, Task
 from ogd.lab.benchmarks.batches import chunks
-from ogd.lab.methods import AGEM, DER, ER, EWC, OGD, FinishedTask, Method
+from ogd.lab.methods import AGEM, DER, ER, EWC, OGD, FinishedTask, Method, Rehearsal
 from ogd.lab.methods import SGD as Plain
 from ogd.lab.models import PAPER, StackedMLP, mlp
 from ogd.lab.optimizers import SGD
@@ -48,7 +48,7 @@ def contestants() -> dict[str, Contestant]:
         "agem": lockstep(AGEM(), task, 160),
         "er": lockstep(ER(), task, 160),
         "der": lockstep(DER(), task, 160),
-        "rehearsal": lockstep(DER(replay_batch=20, replay_every=10), task, 160),
+        "rehearsal": lockstep(Rehearsal(), task, 160),
     }
 
 

@@ -68,6 +68,7 @@ def add_reproduce(sub: ArgumentParser) -> None:
     sub.add_argument("names", nargs="+", metavar="NAME", help="tables and figures, as `ogd list` shows them, or all")
     sub.add_argument("--quick", action="store_true", help="1/5 of the epochs at 5 × the learning rate, 2 runs")
     sub.add_argument("--runs", type=int, metavar="N", help="how many runs (default: the paper's number)")
+    sub.add_argument("--data", metavar="DIR", help="the folder of a data set that a table names besides MNIST")
     add_seed(sub)
     add_backend(sub)
     add_output(sub)

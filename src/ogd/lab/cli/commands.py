@@ -73,14 +73,21 @@ def own_options(options: Namespace, methods: Sequence[str]) -> dict[str, dict[st
 
 
 def reproduce(options: Namespace) -> None:
-    from ogd.lab.data import load
+    from ogd.lab.data import load, outline
     from ogd.lab.experiments import runner
     from ogd.lab.experiments.experiment import choose
     from ogd.lab.reporting import compare, table
 
     backend = backend_of(options)
     chosen = choose(options.names, quickly=options.quick, runs=options.runs)
-    done, failures = runner.reproduce(chosen, load("mnist"), options.out, seed=options.seed, backend=backend)
+    others = [] if options.data is None else [load(options.data)]
+    if others and others[0] not in [outline(name) for experiment in chosen for name in experiment.data]:
+        raise ArgumentError(
+            "data", f"{options.data} holds {others[0].name}, which none of these tables and figures needs"
+        )
+    done, failures = runner.reproduce(
+        chosen, load("mnist"), options.out, others=others, seed=options.seed, backend=backend
+    )
     if options.json:
         show_json([record for found in done for record in found.records()])
     else:

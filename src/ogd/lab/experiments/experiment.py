@@ -11,7 +11,7 @@ from ogd.checks import ArgumentError, check_name, check_whole, is_number
 from ogd.lab.catalogue import METHODS, Look
 from ogd.lab.records.request import Schedule
 
-Setting = dict[str, Any]  # keyword arguments of ogd.lab.experiments.resolve
+Setting = dict[str, Any]  # keyword arguments of ogd.lab.experiments.resolve; `data` is the name of a known data set
 VALUES = ("final", "first", "average", "agreement")
 DRAWINGS = ("bars", "curves", "lines", "panels")
 YARDSTICK = "sgd_over_sgd"  # the `speed` of SGD's own row
@@ -145,6 +145,12 @@ class Experiment:
             yield self
         for versions in self.parts:
             yield from versions
+
+    @property
+    def data(self) -> list[str]:
+        """The data sets that its settings name."""
+        settings = [setting for one in self.trained for row in one.rows for setting in row.settings]
+        return sorted({setting["data"] for setting in settings if "data" in setting})
 
 
 EXPERIMENTS: dict[str, Experiment] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from ogd import files
 from ogd.checks import ArgumentError, check_whole
 from ogd.lab import records
-from ogd.lab.data import Dataset
+from ogd.lab.data import Dataset, Outline, outline
 from ogd.lab.experiments import plan
 from ogd.lab.experiments.backends import Backend
 from ogd.lab.experiments.experiment import Experiment
@@ -56,17 +56,32 @@ def run(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path, back
 
 
 def reproduce(
-    experiments: Sequence[Experiment], dataset: Dataset, out: Path, *, seed: int = 0, backend: Backend | None = None
+    experiments: Sequence[Experiment],
+    dataset: Dataset,
+    out: Path,
+    *,
+    others: Sequence[Dataset] = (),
+    seed: int = 0,
+    backend: Backend | None = None,
 ) -> tuple[list[ExperimentRuns], list[str]]:
-    """Train what is not recorded yet; return the runs of each experiment, and a line for each unit that failed."""
+    """Train what is not recorded yet; return the runs of each experiment, and a line for each unit that failed.
+
+    `others` are the data sets that settings name. Where one is missing, its runs must be recorded.
+    """
+    there = {one.sha256: one for one in (dataset, *others)}
     wanted = []
     for trained in (trained for experiment in experiments for trained in experiment.trained):
         requests = [request for row in trained.rows for request in requests_of(row, dataset, seed)]
         wanted += [(request, trained.runs) for request in requests]
-    outcome = run(wanted, dataset, out, backend)
-    done = {(request.key, runs): found for (request, runs), found in zip(wanted, outcome.found, strict=True)}
+    done, failures = {}, []
+    used = {request.data_sha256: request.data for request, _ in wanted}
+    for sha256 in sorted(used, key=there.__contains__):  # what is missing is an error before anything is trained
+        own = [(request, runs) for request, runs in wanted if request.data_sha256 == sha256]
+        outcome = run(own, there[sha256] if sha256 in there else outline(used[sha256]), out, backend)
+        done |= {(request.key, runs): found for (request, runs), found in zip(own, outcome.found, strict=True)}
+        failures += outcome.failures
     answers = [find_runs(one, dataset, lambda request, runs: done[request.key, runs], seed) for one in experiments]
-    return answers, outcome.failures
+    return answers, failures
 
 
 @contextmanager
@@ -83,6 +98,8 @@ def _record(firsts: Sequence[Unit], units: Sequence[Unit], dataset: Dataset, out
     """Train the units and write their records; return a line for each that failed."""
     if _READING.get():
         raise ValueError(f"{out} does not hold all runs: {units[0].name} lacks {units[0].runs}")
+    if isinstance(dataset, Outline):
+        raise dataset.missing()
     files.check_writable({records.folder_of(unit.request, out) for unit in (*firsts, *units)})
     from ogd.lab.experiments.dispatch import dispatch  # imports torch, which showing what is recorded does not need
 

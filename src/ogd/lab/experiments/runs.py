@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ogd.lab.data import Dataset
+from ogd.lab.data import Dataset, outline
 from ogd.lab.experiments.experiment import Experiment, Row
 from ogd.lab.experiments.resolve import resolve
 from ogd.lab.records import Request, RunRecord
@@ -61,5 +61,10 @@ def find_runs(
 
 
 def requests_of(row: Row, dataset: Dataset, seed: int = 0) -> tuple[Request, ...]:
-    """Return the requests of a row, one per setting."""
-    return tuple(resolve(method=row.method, dataset=dataset, seed=seed, **setting) for setting in row.settings)
+    """Return the requests of a row, one per setting; a setting that names its `data` does not take `dataset`."""
+    found = []
+    for setting in row.settings:
+        own = {name: value for name, value in setting.items() if name != "data"}
+        chosen = outline(setting["data"]) if "data" in setting else dataset
+        found.append(resolve(method=row.method, dataset=chosen, seed=seed, **own))
+    return tuple(found)
