@@ -36,16 +36,12 @@ WAYS = {
     "der": "DER++ by hand, 32 every step",
     "default": "`ExampleMemory(model)`",
     "every": "`ExampleMemory(model)`, `every=1, batch_size=32`",
-    "uncertain": '`ExampleMemory(model)`, `choose="uncertain"`',
-    "merged": '`ExampleMemory(model)`, `choose="uncertain", merge=5`',
+    "means": "`ExampleMemory(model)`, `merge=5`",  # "merged" are means of uncertain examples in the earlier record
     "all": "all data kept",
 }
 TIMED = ("plain", "gradient", "er", "der", "default")
 PROTECT: dict[str, dict[str, int]] = {"every": {"every": 1, "batch_size": 32}}  # options that are not the defaults
-REMEMBER: dict[str, dict[str, Any]] = {
-    "uncertain": {"choose": "uncertain"},
-    "merged": {"choose": "uncertain", "merge": 5},
-}
+REMEMBER: dict[str, dict[str, int]] = {"means": {"merge": 5}}
 Data = tuple[Any, Any]
 
 
@@ -193,7 +189,7 @@ def measure() -> None:
     record = recorded()
     for name in MODELS:
         found = record["models"].setdefault(name, {})
-        for way in (way for way in WAYS if (name, way) != ("transformer", "merged")):  # words have no mean
+        for way in (way for way in WAYS if (name, way) != ("transformer", "means")):  # words have no mean
             for seed in SEEDS[len(found.get(way, ())) :]:
                 found.setdefault(way, []).append(trained(name, way, seed))
                 print(name, way, seed, found[way][-1]["accuracies"], file=sys.stderr, flush=True)

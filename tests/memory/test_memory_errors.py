@@ -79,9 +79,14 @@ def test_wrong_types_are_named() -> None:
             ValueError,
             "choose: must be one of uniform, balanced",
         ),
-        (lambda: ExampleMemory(model).remember((x, y), choose="uncertian"), ValueError, "did you mean 'uncertain'"),
+        (lambda: ExampleMemory(model).remember((x, y), choose="balancd"), ValueError, "did you mean 'balanced'"),
         (
-            lambda: ExampleMemory(model, None).remember((x, y), choose="uncertain"),
+            lambda: ExampleMemory(model).remember((x, y), choose="uncertain"),
+            ValueError,
+            "there is no 'uncertain'; it is one of uniform, balanced",
+        ),
+        (
+            lambda: ExampleMemory(model, None).remember((x, y), choose="balanced"),
             ValueError,
             "draws per_task examples",
         ),

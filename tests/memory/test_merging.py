@@ -98,7 +98,7 @@ def test_no_share_would_be_nearer_to_the_proportion_with_one_more() -> None:
             assert s == 1 or t == other or size**2 * t * (t + 1) >= other**2 * s * (s - 1)
 
 
-@pytest.mark.parametrize("choose", ["uniform", "balanced", "uncertain"])
+@pytest.mark.parametrize("choose", ["uniform", "balanced"])
 @pytest.mark.parametrize("loader", [False, True])
 def test_a_memory_keeps_so_many_means(choose: str, loader: bool) -> None:
     x, y = blobs()
@@ -220,7 +220,7 @@ def test_the_same_seed_keeps_the_same_means() -> None:
     found = []
     for _ in range(2):
         memory = ExampleMemory(model, per_task=20)
-        memory.remember((x, y), choose="uncertain", merge=5, generator=seeded(5))
+        memory.remember((x, y), merge=5, generator=seeded(5))
         found.append(kept(memory)[0])
     assert torch.equal(*found)
 

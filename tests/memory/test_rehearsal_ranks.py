@@ -90,6 +90,17 @@ def test_different_memories_are_told_on_all_ranks(tmp_path: Path) -> None:
         assert "rank 1 holds 6 examples" in answer
 
 
+def merged() -> None:
+    model, x, y = make("mlp")
+    ExampleMemory(model).remember((x, y), merge=2)
+
+
+def test_means_are_refused_on_all_ranks(tmp_path: Path) -> None:
+    for answer in on_ranks(tmp_path, merged):
+        assert isinstance(answer, str)
+        assert "merge=2 is for one process: with several ranks use merge=1" in answer
+
+
 def alone() -> int:
     model, x, y = make("mlp", n=5 + dist.get_rank())
     memory = ExampleMemory(model, distributed=False)

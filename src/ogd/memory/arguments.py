@@ -13,7 +13,6 @@ from ogd.checks import check_name, is_whole
 from ogd.memory.blocks.block import DTYPES
 
 Choice = Literal["uniform", "balanced"]
-ExampleChoice = Literal["uniform", "balanced", "uncertain"]
 
 
 def check_module(model: object) -> None:
@@ -70,8 +69,8 @@ def check_generator(generator: object) -> None:
         )
 
 
-def check_choice(choose: object, choices: object, per_task: object) -> None:
-    check_name("choose", choose, get_args(choices))
+def check_choice(choose: object, per_task: object) -> None:
+    check_name("choose", choose, get_args(Choice))
     if choose != "uniform" and per_task is None:
         raise ValueError(f'choose="{choose}" draws per_task examples: give per_task= a number')
 

@@ -12,7 +12,7 @@ from ogd.checks import whole_number
 from ogd.json_files import number
 from ogd.memory import saving
 from ogd.memory.arguments import (
-    ExampleChoice,
+    Choice,
     check_bound,
     check_choice,
     check_classes,
@@ -31,7 +31,6 @@ from ogd.memory.data.budget import Budget
 from ogd.memory.data.calling import Logits, ScoredModel, scores
 from ogd.memory.data.distributed_sampling import all_examples
 from ogd.memory.data.sampling import Sample
-from ogd.memory.data.uncertainty import UncertainSample
 from ogd.memory.examples.clustering import ClusteredSample
 from ogd.memory.examples.examples_state import examples_from_state, examples_state
 from ogd.memory.examples.kept_examples import Batch, Examples, Task
@@ -148,7 +147,7 @@ class ExampleMemory(Memory):
         data: object,
         *,
         per_task: int | None = None,
-        choose: ExampleChoice = "uniform",
+        choose: Choice = "uniform",
         merge: int = 1,
         classes: Sequence[int] | None = None,
         logits: Logits | None = None,
@@ -165,8 +164,7 @@ class ExampleMemory(Memory):
                 with the key "labels".
             per_task: how many examples of this task are kept; None: the memory's own number.
             choose: how the examples are drawn. "uniform": every example is equally likely. "balanced": equal numbers
-                of each label, as far as possible; this reads all of the data. "uncertain": examples of which the model
-                is uncertain are more likely; this computes the outputs of `20 × merge × per_task` examples.
+                of each label, as far as possible; this reads all of the data.
             merge: draw `merge × per_task` examples, group similar ones of each label and keep the means of the groups.
                 It needs floating-point inputs and one process. Labels that are not classes do not affect the grouping,
                 and are averaged too.
@@ -186,12 +184,13 @@ class ExampleMemory(Memory):
         """
         count = self.per_task if per_task is None else per_task
         check_optional_count("per_task", count)
-        check_choice(choose, ExampleChoice, count)
+        check_choice(choose, count)
         check_merge(merge, count)
         check_classes(classes)
         check_logits(logits)
         check_generator(generator)
-        self._check_single_process(choose, merge)
+        if self._shared and merge != 1:
+            raise ValueError(f"merge={merge} is for one process: with several ranks use merge=1")
         check_parameters(self.model)
         check_model(self.model, self._parameters.named())  # a frozen model may be unfrozen later
         if self.observed:
@@ -199,7 +198,10 @@ class ExampleMemory(Memory):
         self._settle_and_check()
         model = ScoredModel(self.model, logits or self.logits, classes)
         draws = self._generator(generator)
-        sample = self._sample(model, data, count, choose, int(merge), draws)
+        drawn = None if count is None else int(count) * int(merge)
+        sample = Sample(data, drawn, draws, CHUNK_SIZE, choose == "balanced")
+        if count is not None and merge > 1:
+            sample = ClusteredSample(sample, int(count))
         task = Task(None if model.classes is None else tuple(model.classes), logits)
         with self._remembering():
             chunks: Iterable[Chunk] = all_examples(sample) if self._shared else sample
@@ -462,22 +464,6 @@ class ExampleMemory(Memory):
     def _take_resumed(self, n: int) -> list[tuple[int, float]]:
         taken, self._resumed = self._resumed[:n], self._resumed[n:]
         return taken
-
-    def _sample(
-        self, model: ScoredModel, data: object, count: int | None, choose: str, merge: int, draws: Generator
-    ) -> Sample:
-        drawn = None if count is None else int(count) * merge
-        if choose == "uncertain" and drawn is not None:
-            sample: Sample = UncertainSample(model, data, drawn, draws, CHUNK_SIZE)
-        else:
-            sample = Sample(data, drawn, draws, CHUNK_SIZE, choose == "balanced")
-        return ClusteredSample(sample, int(count)) if merge > 1 and count is not None else sample
-
-    def _check_single_process(self, choose: str, merge: int) -> None:
-        if self._shared and merge != 1:
-            raise ValueError(f"merge={merge} is for one process: with several ranks use merge=1")
-        if self._shared and choose == "uncertain":
-            raise ValueError('choose="uncertain" is for one process: with several ranks use "uniform" or "balanced"')
 
     def _replace(self, examples: Examples) -> None:
         self.examples, self._prefetcher = examples, Prefetcher()

@@ -206,7 +206,7 @@ class GradientMemory(Memory):
         """
         count = self.per_task if per_task is None else per_task
         check_optional_count("per_task", count)
-        check_choice(choose, Choice, count)
+        check_choice(choose, count)
         check_classes(classes)
         check_logits(logits)
         check_generator(generator)

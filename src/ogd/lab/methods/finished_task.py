@@ -2,11 +2,11 @@
 
 uniform      any examples
 balanced     as equal numbers of each class as possible
-uncertain    the more uncertain the model is of an example, the likelier (`ogd.memory.data.uncertainty`)
+uncertain    the more uncertain the model is of an example, the likelier
 hardest      the examples that the model is most uncertain of, as FROMP chooses them
 herding      one after the other, so that the mean of the stored examples' probabilities stays near the mean of all
 
-All choices but the first are made among many examples that are drawn uniformly.
+All choices but the first are made among `AMONG` · n examples that are drawn uniformly.
 """
 
 from dataclasses import dataclass
@@ -21,8 +21,10 @@ from ogd.lab.benchmarks.batches import Batch, examples
 from ogd.lab.models.stack import Stack
 from ogd.memory.data.budget import equal_shares
 from ogd.memory.data.sampling import balanced_rows
-from ogd.memory.data.uncertainty import AMONG, entropies, uncertain_order
 from ogd.memory.examples.clustering import cluster_means
+
+AMONG = 20
+FLOOR = 0.01  # nats: the weight of an example of which the model is certain
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,32 @@ def choose_rows(choose: str, z: Tensor, y: Tensor, n: int, generator: Generator)
     if choose == "hardest":
         return entropies(z).topk(n).indices
     return herd(z.softmax(-1), n)
+
+
+def entropies(z: Tensor) -> Tensor:
+    """Return the entropy H = −Σ_c p_c log p_c of each row's softmax p, given scores z (m, C).
+
+    Examples:
+        >>> entropies(torch.tensor([[0.0, 0.0], [100.0, 0.0]])).round(decimals=4)
+        tensor([0.6931, 0.0000])
+    """
+    H: Tensor = torch.special.entr(z.float().softmax(-1)).sum(-1)
+    return H
+
+
+def uncertain_order(H: Tensor, n: int, generator: Generator) -> Tensor:
+    """Return n rows, drawn without replacement in proportion to w = H + FLOOR; their first k are a draw of k, too.
+
+    These are the largest log w + g, where g has Gumbel's distribution (Efraimidis and Spirakis, 2006).
+
+    Examples:
+        >>> H = torch.tensor([0.0, 0.7, 0.7, 0.0])
+        >>> uncertain_order(H, 2, Generator().manual_seed(0)).sort().values
+        tensor([1, 2])
+    """
+    u = torch.rand(len(H), generator=generator, dtype=torch.float64).clamp(min=1e-300)
+    keys = (H.double() + FLOOR).log() - (-u.log()).log()
+    return keys.topk(n).indices
 
 
 def herd(p: Tensor, n: int) -> Tensor:

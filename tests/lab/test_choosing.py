@@ -1,15 +1,13 @@
-"""Which examples are kept: balanced, uncertain, hardest, herding; in the laboratory and in a memory."""
+"""Which examples the laboratory's methods keep: balanced, uncertain, hardest, herding."""
 
 import pytest
 import torch
-from torch import Generator, Tensor, nn
+from torch import Generator
 
-from ogd import ExampleMemory
 from ogd.lab import benchmarks
 from ogd.lab.methods import DER
-from ogd.lab.methods.finished_task import FinishedTask, choose_rows, herd
+from ogd.lab.methods.finished_task import FLOOR, FinishedTask, choose_rows, entropies, herd, uncertain_order
 from ogd.lab.models import StackedMLP
-from ogd.memory.data.uncertainty import AMONG, FLOOR, entropies, uncertain_order
 
 
 def test_entropies_are_those_of_torchs_distribution() -> None:
@@ -18,11 +16,9 @@ def test_entropies_are_those_of_torchs_distribution() -> None:
     assert torch.allclose(entropies(z).double(), expected, atol=1e-6)
 
 
-def test_entropies_outside_a_head_and_over_positions() -> None:
+def test_entropies_outside_a_head() -> None:
     z = torch.tensor([[1.0, 1.0, -torch.inf], [0.0, 60.0, -torch.inf]])
     assert torch.allclose(entropies(z), torch.tensor([2.0, 1.0]).log())
-    positions = torch.randn(4, 5, 3)
-    assert torch.allclose(entropies(positions), torch.stack([entropies(x).mean() for x in positions]))
 
 
 def test_uncertain_examples_are_drawn_in_proportion_to_their_weights() -> None:
@@ -33,7 +29,7 @@ def test_uncertain_examples_are_drawn_in_proportion_to_their_weights() -> None:
 
 
 def test_uncertain_order_repeats_none_and_takes_all_there_are() -> None:
-    assert sorted(uncertain_order(torch.zeros(5), 9, Generator()).tolist()) == list(range(5))
+    assert sorted(uncertain_order(torch.zeros(5), 5, Generator()).tolist()) == list(range(5))
 
 
 def test_herding_equals_a_slow_search() -> None:
@@ -91,60 +87,3 @@ def test_der_keeps_what_was_chosen(benchmark: benchmarks.Benchmark) -> None:
     method.end_task(finished(model, benchmark))
     assert method.buffer.stored is not None
     assert torch.equal(method.buffer.stored.x, finished(model, benchmark).draw(10, "hardest").x)
-
-
-class Sure(nn.Module):
-    """Sure of all examples but those with a first number of 0."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(50.0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([x[:, 0] * self.scale, torch.zeros(len(x))], 1)
-
-
-@pytest.mark.parametrize("loader", [False, True])
-def test_a_memory_prefers_examples_that_the_model_is_uncertain_of(loader: bool) -> None:
-    x = torch.cat([torch.ones(190), torch.zeros(10)])[:, None]
-    y = torch.zeros(200).long()
-    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 16) if loader else (x, y)
-    model = Sure()
-    memory = ExampleMemory(model, per_task=10)
-    memory.remember(data, choose="uncertain", generator=Generator().manual_seed(0))
-    assert memory.task_sizes == (10,)
-    kept = next(iter(memory.examples.batches(torch.arange(10)))).x
-    assert int((kept[:, 0] == 0).sum()) >= 6  # uniformly: one in twenty
-
-
-def test_only_so_many_outputs_are_computed() -> None:
-    seen = 0
-
-    class Counting(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
-            nonlocal seen
-            seen += len(x)
-            return super().forward(x)
-
-    model = Counting(3, 2)
-    ExampleMemory(model, per_task=2).remember((torch.randn(5_000, 3), torch.zeros(5_000).long()), choose="uncertain")
-    assert seen <= 2 * AMONG + 10
-
-
-def test_the_same_seed_keeps_the_same_examples() -> None:
-    x, y = torch.randn(300, 4), torch.arange(300) % 3
-    model = nn.Linear(4, 3)
-
-    def kept() -> Tensor:
-        memory = ExampleMemory(model, per_task=20)
-        memory.remember((x, y), choose="uncertain", generator=Generator().manual_seed(5))
-        return next(iter(memory.examples.batches(torch.arange(20)))).z  # type: ignore[attr-defined]
-
-    assert torch.equal(kept(), kept())
-
-
-def test_regression_cannot_be_uncertain() -> None:
-    memory = ExampleMemory(nn.Linear(3, 1))
-    with pytest.raises(ValueError, match="needs the scores of two or more classes"):
-        memory.remember((torch.randn(9, 3), torch.randn(9, 1)), choose="uncertain")
-    assert len(memory) == 0
