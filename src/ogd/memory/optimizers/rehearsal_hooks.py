@@ -16,14 +16,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ogd.memory.optimizers.gradient_bound import bounding_scale, joint_norm, recent_norm
+from ogd.memory.optimizers.gradient_bound import bounding_scale, inner_product, joint_norm, recent_norm
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
 
 Params = Sequence[Tensor]
-LOSSES = 25  # rehearsals between two looks at the remembered loss
+LOSSES = 10  # rehearsals between two looks at the remembered loss
 RECENT = 0.9  # decay of its running mean
-LOST = 0.9  # a model whose remembered loss reaches this share of a constant model's has lost what is remembered
+LOST = 0.75  # a model whose remembered loss reaches this share of a constant model's has lost what is remembered
 
 
 class RehearsingMemory(ProtectingMemory, Protocol):
@@ -58,8 +58,8 @@ class Rehearsal(Protection):
         batch_size: how many examples are rehearsed at a time.
         alpha: the weight of the outputs' squared change.
         labels: whether the labels are rehearsed too.
-        bound: the largest norm of what is added, as a multiple of the largest recent norm of the optimizer's own
-            gradients; None for no bound.
+        bound: the largest norm of the gradient with what is added, as a multiple of the largest recent norm of the
+            optimizer's own gradients; None for no bound.
         resumed: for each optimizer, the steps since its last rehearsal and its largest recent norm, if they are known.
     """
 
@@ -179,11 +179,13 @@ class Rehearsal(Protection):
         """Return the scale of what is added to one optimizer's gradients, and update their largest recent norm."""
         added = joint_norm(g for g in found if g is not None) * weight
         own = joint_norm(p.grad for p in params if p.grad is not None).to(added) / grad_scale
+        both = [(p.grad, g) for p, g in zip(params, found, strict=True) if p.grad is not None and g is not None]
+        dot = inner_product(both).to(added) * (weight / grad_scale)
         if self._memory._shared:  # the scale must be the same on all ranks, down to the last bit
-            (own,) = sum_over_ranks(own)
-            own = own / dist.get_world_size()
+            own, dot = (t / dist.get_world_size() for t in sum_over_ranks(own, dot))
         norm = recent_norm(own.new_tensor(self.norms[place]), own)
-        self.norms[place], scale = torch.stack([norm, bounding_scale(norm, added, self.bound or 0.0)]).tolist()
+        scale_now = bounding_scale(norm, own, added, dot, self.bound or 0.0)
+        self.norms[place], scale = torch.stack([norm, scale_now]).tolist()
         self.bounded += scale < 1
         return float(scale)
 
