@@ -3,8 +3,8 @@
     python measurements/choosing/choosing.py --show   prints them as Markdown
 
 The first four columns are the laboratory's (`ogd reproduce which --out results`), whose `rehearsal` takes the steps of
-`ExampleMemory(model)` with its defaults (tests/lab/test_one_rehearsal.py). The others are of loops that make exactly the
-named call: measurements/rehearsal/rehearsal.py and measurements/real_data/flights.py.
+`ExampleMemory(model)` with its defaults (tests/lab/test_one_rehearsal.py). The others are of loops that make exactly
+the named call: measurements/rehearsal/rehearsal.py and measurements/real_data/flights.py.
 """
 
 import statistics
