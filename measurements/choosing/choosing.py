@@ -41,7 +41,7 @@ def show() -> None:
     print(f"| | {' | '.join(BENCHMARKS)} | CNN, digits | transformer, texts | flights (AUC) | month to come |")
     print(f"| --- |{' ---: |' * (len(BENCHMARKS) + 4)}")
     for label, row, way in ROWS:
-        cells = [_number(digits[row, name], ".1f") for name in BENCHMARKS]
+        cells = [_number(digits.get((row, name), []), ".1f") for name in BENCHMARKS]
         for model in ("cnn", "transformer"):
             runs = rehearsed.get(model, {}).get(way, [])
             cells.append(_number([100 * statistics.mean(run["accuracies"]) for run in _listed(runs)], ".1f"))
