@@ -117,7 +117,8 @@ def test_the_same_records_give_the_same_bytes_and_torch_is_not_imported(few, tmp
         "init",
         "which",
         "kept",
-    }  # the last five share settings with others
+        "worlds",
+    }  # the last six share settings with others
     assert {path.stem for path in files if path.suffix == ".csv"} == shown
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file

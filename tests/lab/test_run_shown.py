@@ -84,7 +84,7 @@ def test_of_many_tasks_some_are_shown(mnist):
 
 def test_equal_accuracies_can_be_drawn(mnist):
     request = resolve("rotated", "sgd", mnist, tasks=2)
-    record = SimpleNamespace(request=request, curve=None, accuracy=np.full((3, 2), 1.0))
+    record = SimpleNamespace(request=request, curve=None, accuracy=np.full((3, 2), 1.0), dead=False)
     assert sparklines([[record]]).groups[0][0][1] == BLOCKS[0] * 4
 
 
