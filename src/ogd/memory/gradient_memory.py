@@ -34,7 +34,7 @@ from ogd.memory.gradients.finished_task import store_with_shared_task, store_wit
 from ogd.memory.gradients.outputs import ChosenOutputs, Outputs
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.parameters import plain_names
-from ogd.memory.model.supported import check_model, check_parameters
+from ogd.memory.model.supported import check_model
 from ogd.memory.optimizers.projection_hooks import Projection
 from ogd.memory.optimizers.protectable import warn_of_averages
 from ogd.memory.optimizers.step_hooks import versions
@@ -43,6 +43,7 @@ from ogd.memory.projection.sharding import check_same_store, sharded_store, whol
 from ogd.memory.projection.store import Store
 from ogd.memory.projection.store_state import store_from_state, store_state
 from ogd.memory.ranks.collective import common_generator, torch_seed
+from ogd.memory.ranks.sharded_parameters import is_sharded
 from ogd.memory.stats import GradientStats
 from ogd.tensor_files import dtype_name
 
@@ -210,7 +211,7 @@ class GradientMemory(Memory):
         check_classes(classes)
         check_logits(logits)
         check_generator(generator)
-        check_parameters(self.model)
+        self._check_parameters()
         self._follow_model()
         params = self._parameters.trainable()
         check_model(self.model, params)
@@ -259,7 +260,7 @@ class GradientMemory(Memory):
             Projection(Adam, every=10, 0 steps pending)
         """
         check_every(every, auto=True)
-        check_parameters(self.model)
+        self._check_parameters()
         self._follow_model()
         optimizers = self._protectable(optimizer)
         if warn_of_averages(optimizers):
@@ -288,7 +289,7 @@ class GradientMemory(Memory):
             >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
             {'weight': tensor([[0., 4.]])}
         """
-        check_parameters(self.model)
+        self._check_parameters()
         plain = plain_names(self.model)
         check_update(update, self._parameters.named() | dict(self.model.named_parameters()))
         self._follow_model()
@@ -347,7 +348,7 @@ class GradientMemory(Memory):
         """
         check_classes(classes)
         check_logits(logits)
-        check_parameters(self.model)
+        self._check_parameters()
         chosen = ChosenOutputs(self.model, self.outputs, logits or self.logits, classes)
         examples = next(iter(Sample(data, 2, Generator().manual_seed(0), 2)), None)
         if examples is None:
@@ -359,7 +360,7 @@ class GradientMemory(Memory):
 
         With every=k, steps that are not projected yet count too: call `settle` first.
         """
-        check_parameters(self.model)
+        self._check_parameters()
         self._follow_model()
         if self._protections:
             self._check_moves()
@@ -391,7 +392,7 @@ class GradientMemory(Memory):
         Raises:
             ValueError: if the state is damaged, or belongs to another model.
         """
-        check_parameters(self.model)
+        self._check_parameters()
         saving.check_header(stored, self.kind)
         whole = store_from_state(stored, self._parameters.named())
         if whole.shapes and not any(name in self._parameters for name in whole.shapes):
@@ -415,6 +416,15 @@ class GradientMemory(Memory):
             self._versions = versions(params.values())
             if self._protections:
                 self._statistics.freeze()
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if is_sharded(self.model):
+            raise ValueError(
+                "fully_shard divides the model's parameters among the ranks, and a GradientMemory needs whole "
+                "gradients: use an ExampleMemory, or DistributedDataParallel with ZeroRedundancyOptimizer and "
+                "sharded=True"
+            )
 
     def _parts(self) -> tuple[object, ...]:
         return *super()._parts(), self._binding, self._drift

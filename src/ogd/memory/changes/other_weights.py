@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 
 from ogd.memory.projection.pseudo_inverse import inverse_lengths
 from ogd.memory.projection.store import Store
+from ogd.memory.ranks.sharded_parameters import whole
 
 SAMPLED_ROWS = 16  # rows of G
 # The effect of rounding alone: the cosines that it reaches in a long training, and how far it moves the weights in any
@@ -149,11 +150,14 @@ def sample_rows(n: int) -> list[int]:
 
 
 def sketch(weights: Weights) -> Tensor:
-    """Return sums of the matrices' weights in groups, and of the other weights, with random signs, (2, GROUPS)."""
+    """Return sums of the matrices' weights in groups, and of the other weights, with random signs, (2, GROUPS).
+
+    Collective if FSDP divides the weights.
+    """
     sums = torch.zeros(2, GROUPS, dtype=torch.float64)
     for name, w in weights.items():
         draws = random.Random(name)
-        for part in w.detach().flatten().split(PART):
+        for part in whole(w).flatten().split(PART):
             n = len(part)
             signs = torch.frombuffer(bytearray(draws.randbytes(n)), dtype=torch.int8) < 0
             terms = torch.where(signs, -1.0, 1.0).double() * part.cpu().double()

@@ -35,7 +35,7 @@ def check_visible(f: Tensor, model: nn.Module, params: Mapping[str, Tensor]) -> 
     """
     if not any(isinstance(node, FunctionCtx) for node in nodes_of(f)):
         return
-    with _without_gradients(model):
+    with without_gradients(model):
         f.sum().backward(retain_graph=True)
         real = [p.grad for p in params.values()]
     shown: Sequence[Tensor | None]
@@ -61,7 +61,7 @@ def _same(real: Tensor, shown: Tensor | None) -> bool:
 
 
 @contextmanager
-def _without_gradients(model: nn.Module) -> Iterator[None]:
+def without_gradients(model: nn.Module) -> Iterator[None]:
     """Set gradients to None and disable their hooks inside the block, and restore both afterwards."""
     saved = [(p, p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
     try:
