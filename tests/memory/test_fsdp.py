@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn, optim
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 
-from ogd.memory import ExampleMemory
+from ogd.memory import ExampleMemory, GradientMemory, Memory, load
+from ogd.memory.optimizers.rehearsal_hooks import Rehearsal
 from two_ranks import on_ranks, results
 
 Case = dict[str, Any]
@@ -19,7 +21,7 @@ STEPS = 4
 
 
 class Network(nn.Module):
-    """Sizes that two ranks cannot halve, an embedding, a convolution, a layer norm and a bare parameter."""
+    """Sizes that two ranks cannot halve; an embedding, a convolution, a norm, and a parameter that is used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +34,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.norm(self.mix(self.words(x).mT).relu().mT)
-        return self.head((self.hidden(h) * self.scale).mean(1))
+        return self.head((self.hidden(h) * self.scale + self.scale).mean(1))
 
 
 def network(dtype: torch.dtype = torch.float64) -> Network:
@@ -122,3 +124,91 @@ def test_rehearsal_is_that_of_one_process(
         assert (answer["sizes"], answer["bounded"]) == (alone["sizes"], alone["bounded"])
         assert answer["stats"].drift == pytest.approx(alone["stats"].drift, rel=1e-9)
     assert (alone["bounded"] > 0) == (options.get("bound", 2.0) is not None)
+
+
+def checkpointed(folder: Path, kind: type[Memory], load_only: bool) -> Case:
+    """A memory through torch.distributed.checkpoint, as users save it beside the model; and through its own file."""
+    model = shard(network())
+    memory, optimizer = kind(model, None), adam(model.parameters())
+    protection = memory.protect(optimizer, every=3)
+    how: Case = {"checkpoint_id": folder / "checkpoint", "no_dist": not dist.is_initialized()}
+    if not load_only:
+        for data in tasks((3, 4), n=6):
+            memory.remember(half(data))
+        train(model, optimizer, tasks((3, 4))[1])
+        memory.settle()
+        dcp.save({"model": model.state_dict(), "memory": memory}, **how)
+        memory.save(folder / "memory.safetensors")
+        u = whole_update(memory)
+    else:
+        state = {"model": model.state_dict(), "memory": memory}
+        dcp.load(state, **how)
+        model.load_state_dict(state["model"])
+        again = load(folder / "memory.safetensors", model)
+        u = whole_update(memory)
+        assert torch.equal(u, whole_update(again))
+    progress = protection.progress if isinstance(protection, Rehearsal) else None
+    return {"sizes": memory.task_sizes, "w": whole_weights(model), "u": u, "progress": progress}
+
+
+def whole_update(memory: Memory) -> Tensor:
+    """What the memory makes of an update of ones: for examples, the gradient of the remembered loss."""
+    model = memory.model
+    if isinstance(memory, GradientMemory):
+        update = memory.project({name: torch.ones_like(p) for name, p in model.named_parameters()})
+    else:
+        model.zero_grad()
+        memory.remembered_loss(6).backward()
+        update = {name: p.grad for name, p in model.named_parameters()}
+        model.zero_grad()
+    return torch.cat([(u.full_tensor() if hasattr(u, "full_tensor") else u).flatten() for u in update.values()])
+
+
+@pytest.mark.parametrize("kind", [ExampleMemory, GradientMemory])
+@pytest.mark.parametrize("ranks", [(2, 1), (1, 2)])
+def test_a_checkpoint_is_loaded_on_another_number_of_ranks(
+    tmp_path: Path, ranks: tuple[int, int], kind: type[Memory]
+) -> None:
+    def run(n: int, load_only: bool) -> Case:
+        args = tmp_path, kind, load_only
+        return checkpointed(*args) if n == 1 else results(on_ranks(tmp_path, checkpointed, *args))[1]
+
+    saved, loaded = (run(n, bool(i)) for i, n in enumerate(ranks))
+    assert torch.equal(saved.pop("w"), loaded.pop("w"))
+    scale = 1 if kind is GradientMemory else ranks[1] / ranks[0]  # FSDP takes the mean of the ranks' parts of a loss
+    torch.testing.assert_close(saved.pop("u"), loaded.pop("u") * scale, rtol=0, atol=1e-12)
+    assert saved == loaded
+
+
+def projected(make: Callable[..., optim.Optimizer], outputs: str, every: int, folder: Path | None = None) -> Case:
+    model = shard(network())
+    memory, optimizer = GradientMemory(model, None, outputs=outputs), make(model.parameters())
+    memory.protect(optimizer, every=every)
+    for data in tasks((3, 4), n=6):
+        train(model, optimizer, data)
+        memory.remember(half(data))
+    train(model, optimizer, tasks((3, 4))[1])
+    memory.settle()
+    if folder is not None:
+        memory.save(folder / "memory.safetensors")
+    drift, rank = memory.stats().drift, memory.rank
+    return {"w": whole_weights(model), "sizes": memory.task_sizes, "drift": drift, "rank": rank, "bytes": memory.nbytes}
+
+
+@pytest.mark.parametrize(("make", "outputs", "every"), [(sgd, "true", 1), (adam, "all", 3)])
+def test_projection_is_that_of_one_process(
+    tmp_path: Path, make: Callable[..., optim.Optimizer], outputs: str, every: int
+) -> None:
+    alone = projected(make, outputs, every)
+    one, two = results(on_ranks(tmp_path, projected, make, outputs, every, tmp_path))
+    for answer in (one, two):
+        torch.testing.assert_close(answer["w"], alone["w"], rtol=0, atol=1e-12)
+        assert (answer["sizes"], answer["rank"]) == (alone["sizes"], alone["rank"])
+        assert answer["drift"] == pytest.approx(alone["drift"], abs=1e-9)
+    model = network()
+    torch.nn.utils.vector_to_parameters(one["w"], model.parameters())
+    memory = load(tmp_path / "memory.safetensors", model)  # a file is whole, and without a warning of other weights
+    assert (memory.task_sizes, memory.rank, memory.nbytes) == (alone["sizes"], alone["rank"], alone["bytes"])
+    u = {name: torch.ones_like(p) for name, p in model.named_parameters()}
+    again = GradientMemory(model, None, outputs=outputs)
+    assert memory.project(u).keys() == again.project(u).keys()

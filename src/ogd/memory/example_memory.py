@@ -418,7 +418,7 @@ class ExampleMemory(Memory):
         progress = [list(one) for one in self._progress]
         draws = {"seed": self.seed, "draws": self.draws, "progress": progress, "observed": self.observed}
         header = saving.header(self.kind, self._options(), self._statistics.names, weights)
-        return header | draws | examples_state(self.examples)
+        return saving.as_leaves(header | draws | examples_state(self.examples))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace the contents by a `state_dict`, after a try on the model; an error changes nothing.
@@ -431,6 +431,7 @@ class ExampleMemory(Memory):
         """
         self._check_parameters()
         saving.check_header(stored, self.kind)
+        stored = saving.from_leaves(stored)
         examples = examples_from_state(stored).to(device_of(self.model))
         seed, draws, progress, observed = _counters(stored, examples)
         weights = Fingerprint.from_state(stored.get("weights"), 0)

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ogd.memory.gradients.summed_gradients import summed_gradients
 from ogd.memory.optimizers.gradient_bound import bounding_scale, joint_norm, running_norm
-from ogd.memory.optimizers.sharded_gradients import summed_gradients
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
 from ogd.memory.ranks.sharded_parameters import is_shard, is_sharded, local, norm_of_shards

@@ -21,6 +21,11 @@ def is_shard(t: Tensor) -> bool:
     return tensor is not None and isinstance(t, tensor.DTensor)
 
 
+def is_cut_once(t: Tensor) -> bool:
+    """Return whether a tensor is divided among all ranks, with no copies."""
+    return is_shard(t) and t.device_mesh.ndim == 1  # type: ignore[attr-defined]
+
+
 def local(t: Tensor) -> Tensor:
     """Return this rank's part of a tensor, which shares its memory; the tensor itself if it is not divided."""
     if not is_shard(t):
@@ -30,21 +35,36 @@ def local(t: Tensor) -> Tensor:
         return part
 
 
+def local_parts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return this rank's parts of some tensors."""
+    return {name: local(t) for name, t in tensors.items()}
+
+
 def whole(t: Tensor) -> Tensor:
     """Return a detached tensor with the parts of all ranks. Collective if it is divided."""
     return t.detach().full_tensor() if is_shard(t) else t.detach()  # type: ignore[attr-defined]
 
 
+def sharded_class() -> Any:
+    """Return the base class that `fully_shard` gives to a module; None if it cannot have been called."""
+    return getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)  # since PyTorch 2.6
+
+
 def sharded_modules(model: nn.Module) -> list[Any]:
     """Return the modules to which `fully_shard` was applied."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    kind = getattr(fsdp, "FSDPModule", None)  # since PyTorch 2.6
+    kind = sharded_class()
     return [] if kind is None else [module for module in model.modules() if isinstance(module, kind)]
 
 
 def is_sharded(model: nn.Module) -> bool:
     """Return whether FSDP2 divides some of the model's parameters."""
     return bool(sharded_modules(model))
+
+
+def original_type(module: nn.Module) -> type[nn.Module]:
+    """Return the class of a module, which `fully_shard` replaces by a subclass of its own."""
+    kind = type(module)
+    return kind.__bases__[-1] if sharded_class() in kind.__bases__ else kind
 
 
 def reshard(model: nn.Module) -> None:
@@ -72,6 +92,26 @@ def norm_of_shards(tensors: Iterable[Tensor]) -> Tensor:
     """Return the joint Euclidean norm of tensors, some of which are divided among the ranks, float64. Collective."""
     squares = [local(t).double().square().sum() / _replicas(t) for t in tensors]
     return sum_over_ranks(torch.stack(squares).sum())[0].sqrt()
+
+
+def cuts_of(t: Tensor) -> list[tuple[int, int]]:
+    """Return which slices of a sharded tensor's first axis each rank holds, as `torch.chunk` divides them."""
+    n, N = t.shape[0], dist.get_world_size()
+    each = -(-n // N)
+    return [(min(r * each, n), min((r + 1) * each, n)) for r in range(N)]
+
+
+def whole_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the tensors that take the place of the sharded parameters in the graph, without their values. Collective.
+
+    They are the same objects in every forward pass.
+    """
+    found: dict[str, nn.Parameter] = {}
+    for module in sharded_modules(model):
+        module.unshard()
+        found |= {name: p for name, p in model.named_parameters() if not is_shard(p)}
+        module.reshard()
+    return found
 
 
 def gradient_divisors(model: nn.Module) -> dict[int, float]:
