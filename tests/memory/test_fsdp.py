@@ -126,6 +126,41 @@ def test_rehearsal_is_that_of_one_process(
     assert (alone["bounded"] > 0) == (options.get("bound", 2.0) is not None)
 
 
+def accumulated() -> tuple[Tensor, str]:
+    """A step of two backward passes, of which FSDP reduces only the last; then one that is never reduced."""
+    model, said = shard(network()), ""
+    memory, optimizer = ExampleMemory(model, None), sgd(model.parameters())
+    memory.protect(optimizer, every=1, bound=None)
+    (x, y), r, N = tasks()[0][0], 0, 1
+    memory.remember(half([(x, y)]))
+    if dist.is_initialized():
+        r, N = dist.get_rank(), dist.get_world_size()
+    for last in (False, True):
+        if dist.is_initialized():
+            model.set_requires_gradient_sync(last)
+        batch = slice(4 * last + r, 4 * last + 4, N)
+        functional.cross_entropy(model(x[batch]), y[batch]).backward()
+    before = [p.grad.clone() for p in model.parameters()]
+    memory.remembered_loss(4)  # a forward pass leaves the gradients alone
+    assert all(bool((p.grad == g).all()) for p, g in zip(model.parameters(), before, strict=True))
+    optimizer.step()
+    weights = whole_weights(model)
+    if dist.is_initialized():
+        model.set_requires_gradient_sync(False)
+        try:
+            optimizer.step()
+        except RuntimeError as error:
+            said = str(error)
+    return weights, said
+
+
+def test_gradients_that_are_accumulated_count_once(tmp_path: Path) -> None:
+    alone, _ = accumulated()
+    for weights, said in results(on_ranks(tmp_path, accumulated)):
+        torch.testing.assert_close(weights, alone, rtol=0, atol=1e-12)
+        assert "set_requires_gradient_sync(True)" in said
+
+
 def checkpointed(folder: Path, kind: type[Memory], load_only: bool) -> Case:
     """A memory through torch.distributed.checkpoint, as users save it beside the model; and through its own file."""
     model = shard(network())
