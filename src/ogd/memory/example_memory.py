@@ -1,6 +1,6 @@
 """class ExampleMemory: keep a few examples with the model's outputs, and protect these outputs by rehearsal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,12 +42,13 @@ from ogd.memory.explanation import Explanation, explain_examples
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.eval_mode import eval_mode, isolated_eval_mode
 from ogd.memory.model.parameters import device_of, unwrap
-from ogd.memory.model.supported import check_model, check_parameters
+from ogd.memory.model.supported import check_model
 from ogd.memory.optimizers.rehearsal_hooks import Rehearsal
 from ogd.memory.optimizers.step_hooks import Protection
 from ogd.memory.projection.store import Store
 from ogd.memory.ranks.agreement import check_same
 from ogd.memory.ranks.collective import common_generator, torch_seed
+from ogd.memory.ranks.sharded_parameters import is_sharded
 from ogd.memory.stats import ExampleStats
 
 EXPLAINED = 64  # examples: enough to find their packing
@@ -191,7 +192,7 @@ class ExampleMemory(Memory):
         check_generator(generator)
         if self._shared and merge != 1:
             raise ValueError(f"merge={merge} is for one process: with several ranks use merge=1")
-        check_parameters(self.model)
+        self._check_parameters()
         check_model(self.model, self._parameters.named())  # a frozen model may be unfrozen later
         if self.observed:
             raise ValueError("this memory keeps a stream (observe): use another memory to remember tasks")
@@ -298,7 +299,7 @@ class ExampleMemory(Memory):
             raise ValueError("shrink=True is for tasks: a stream keeps at most per_task examples; leave shrink= out")
         if len(self) and not self.observed:
             raise ValueError("this memory holds tasks: use another memory to observe a stream")
-        check_parameters(self.model)
+        self._check_parameters()
         check_model(self.model, self._parameters.named())
         chunk = as_pair((x, y))
         n = length(chunk)
@@ -389,7 +390,7 @@ class ExampleMemory(Memory):
         """
         check_classes(classes)
         check_logits(logits)
-        check_parameters(self.model)
+        self._check_parameters()
         model = ScoredModel(self.model, logits or self.logits, classes)
         sample = Sample(data, EXPLAINED, Generator().manual_seed(0), EXPLAINED)
         with isolated_eval_mode(model.model), torch.no_grad():
@@ -401,7 +402,7 @@ class ExampleMemory(Memory):
 
     def stats(self) -> ExampleStats:
         """Measure how far the remembered outputs of each task have moved."""
-        check_parameters(self.model)
+        self._check_parameters()
         if self._protections:
             self._check_moves()
         drift = tuple(self._output_change(self.examples.rows_of(t))[0] for t in range(len(self.task_sizes)))
@@ -419,7 +420,7 @@ class ExampleMemory(Memory):
         progress = [list(one) for one in self._progress]
         draws = {"seed": self.seed, "draws": self.draws, "progress": progress, "observed": self.observed}
         header = saving.header(self.kind, self._options(), self._statistics.names, weights)
-        return header | draws | examples_state(self.examples)
+        return saving.as_leaves(header | draws | examples_state(self.examples))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace the contents by a `state_dict`, after a try on the model; an error changes nothing.
@@ -430,8 +431,9 @@ class ExampleMemory(Memory):
         Raises:
             ValueError: if the state is damaged, or belongs to another model.
         """
-        check_parameters(self.model)
+        self._check_parameters()
         saving.check_header(stored, self.kind)
+        stored = saving.from_leaves(stored)
         examples = examples_from_state(stored).to(device_of(self.model))
         seed, draws, progress, observed = _counters(stored, examples)
         weights = Fingerprint.from_state(stored.get("weights"), 0)
@@ -488,8 +490,7 @@ class ExampleMemory(Memory):
             raise ValueError("alpha=0 rehearses only labels, and no labels are kept: give alpha= a weight, such as 0.5")
         number, self.draws = self.draws, self.draws + 1
         with eval_mode(self.model):
-            batches = self._batches(number, batch_size)
-            losses = [remembered_loss(self._outputs(batch), batch, alpha, labels) for batch in batches]
+            losses = list(self._losses(number, batch_size, alpha, labels))
             loss = sum(losses[1:], start=losses[0]) if losses else torch.zeros((), device=device_of(self.model))
         if losses and not loss.requires_grad and self._parameters.trainable():
             raise ValueError(
@@ -498,13 +499,27 @@ class ExampleMemory(Memory):
             )
         return loss, min(batch_size, len(self))
 
-    def _batches(self, number: int, size: int) -> Iterable[Batch]:
-        """Return this rank's part of batch `number`, one batch per form; it may be empty."""
+    def _losses(self, number: int, size: int, alpha: float, labels: bool) -> Iterator[Tensor]:
+        """Yield the loss of this rank's part of batch `number`, one for each form; there may be none."""
         examples = self._examples_here()
         if examples.same_form and not self._shared:
-            return [self._prefetcher.batch(examples, self.seed, number, size)]
-        rows = draw(self.seed, number, len(self), size)
-        return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows)
+            batches: Iterable[Batch] = [self._prefetcher.batch(examples, self.seed, number, size)]
+        else:
+            rows = draw(self.seed, number, len(self), size)
+            if is_sharded(self.model):  # its ranks must call it equally often
+                for batch in examples.batches(rows):
+                    yield self._loss_of_share(batch, alpha, labels)
+                return
+            batches = examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows)
+        for batch in batches:
+            yield remembered_loss(self._outputs(batch), batch, alpha, labels)
+
+    def _loss_of_share(self, batch: Batch, alpha: float, labels: bool) -> Tensor:
+        """Return the loss of this rank's share of a batch; a rank without share computes that of another times 0."""
+        shares, r = batch.split(-(-len(batch) // dist.get_world_size())), dist.get_rank()
+        share = shares[min(r, len(shares) - 1)]
+        loss = remembered_loss(self._outputs(share), share, alpha, labels)
+        return loss if r < len(shares) else 0 * loss
 
     def _outputs(self, batch: Batch) -> Tensor:
         logits = batch.logits or self.logits

@@ -25,6 +25,7 @@ from ogd.memory.data.budget import Budget
 FORMAT = "ogd.memory"  # the key of the metadata
 VERSION = 4
 _CLASSES = {"gradients": "GradientMemory", "examples": "ExampleMemory"}  # by kind
+_OF_CONTENTS: dict[str, type] = {"weights": dict, "shapes": dict, "tensors": dict, "pieces": list, "groups": list}
 _OPTIONS = {"per_task", "logits", "params", "budget", "shrink", "freeze_buffers"}
 _DTYPES = {tensor_files.dtype_name(dtype): dtype for dtype in DTYPES}
 
@@ -32,6 +33,26 @@ _DTYPES = {tensor_files.dtype_name(dtype): dtype for dtype in DTYPES}
 def header(kind: str, options: Mapping[str, Any], buffers: set[str], weights: Any) -> dict[str, Any]:
     """Return the fields of a state that both kinds of memory have."""
     return {"version": VERSION, "kind": kind, "options": dict(options), "buffers": sorted(buffers), "weights": weights}
+
+
+def as_leaves(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state in which all that depends on the contents of the memory is in tuples.
+
+    torch.distributed.checkpoint loads into the state of a new memory. It descends into dicts and lists, and would look
+    there for what an empty memory has; a tuple is one value to it.
+    """
+    found = {key: value for key in _OF_CONTENTS if (value := state.get(key)) is not None}
+    leaves = {key: tuple(value.items() if isinstance(value, Mapping) else value) for key, value in found.items()}
+    return {**state, **leaves}
+
+
+def from_leaves(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with the dicts and lists that it had before `as_leaves`."""
+    tables = {key: stored[key] for key in _OF_CONTENTS if isinstance(stored.get(key), tuple)}
+    try:
+        return {**stored, **{key: _OF_CONTENTS[key](value) for key, value in tables.items()}}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
 
 
 def check_header(stored: object, *kinds: str) -> None:
@@ -76,7 +97,7 @@ def _are_options(saved: Mapping[str, Any], gradients: bool) -> bool:
 
 def write(stored: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a safetensors file; a reader of the path sees the complete old file or the complete new one."""
-    path = Path(path)
+    path, stored = Path(path), from_leaves(stored)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}; make it first")
     if path.is_dir():

@@ -24,6 +24,7 @@ from ogd.memory.data.labels import check_labels_fit, flat_labels, look_like_clas
 from ogd.memory.examples.kept_examples import Group
 from ogd.memory.examples.packing import pack
 from ogd.memory.gradients.autograd_graph import count_uses
+from ogd.memory.ranks.sharded_parameters import is_shard
 
 
 def record_examples(
@@ -120,6 +121,8 @@ def _scores_with_graph(model: ScoredModel, x: Any, device: torch.device) -> Tens
 
 
 def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:
+    if any(map(is_shard, params.values())):  # the graph holds the whole parameters in their place
+        return z.requires_grad
     uses = count_uses(z)
     return any(uses[id(p)] for p in params.values())
 

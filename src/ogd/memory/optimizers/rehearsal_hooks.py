@@ -13,12 +13,14 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ogd.memory.gradients.summed_gradients import summed_gradients
 from ogd.memory.optimizers.gradient_bound import bounding_scale, joint_norm, recent_norm
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
+from ogd.memory.ranks.sharded_parameters import is_shard, is_sharded, local, norm_of_shards
 
 Params = Sequence[Tensor]
 LOSSES = 25  # rehearsals between two looks at the remembered loss
@@ -28,6 +30,8 @@ LOST = 0.9  # a model whose remembered loss reaches this share of a constant mod
 
 class RehearsingMemory(ProtectingMemory, Protocol):
     """A memory as a rehearsal needs it."""
+
+    model: nn.Module
 
     @property
     def _shared(self) -> bool:
@@ -151,13 +155,18 @@ class Rehearsal(Protection):
         if drawn is None:
             return None
         loss, n = drawn
-        if any(p.dtype is torch.float16 for p in params):  # the gradient of a sum may overflow
+        sharded = is_sharded(self._memory.model)
+        if sharded or any(p.dtype is torch.float16 for p in params):  # the gradient of a sum may overflow
             loss, n = loss / n, 1
         found: Sequence[Tensor | None] = [None] * len(params)
-        if loss.requires_grad and params:
+        if sharded and loss.requires_grad:
+            found = summed_gradients(self._memory.model, loss, params)
+        elif loss.requires_grad and params:
             found = torch.autograd.grad(loss, params, allow_unused=True)
         loss = loss.detach()
-        if self._memory._shared:
+        if sharded:
+            (loss,) = sum_over_ranks(loss)
+        elif self._memory._shared:
             *found, loss = sum_over_ranks(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
         self.loss = float(loss) / n
         if not math.isfinite(self.loss):
@@ -177,8 +186,8 @@ class Rehearsal(Protection):
         self, params: Params, found: Sequence[Tensor | None], place: int, grad_scale: float, weight: float
     ) -> float:
         """Return the scale of what is added to one optimizer's gradients, and update their largest recent norm."""
-        added = joint_norm(g for g in found if g is not None) * weight
-        own = joint_norm(p.grad for p in params if p.grad is not None).to(added) / grad_scale
+        added = _norm([g for g in found if g is not None]) * weight
+        own = _norm([p.grad for p in params if p.grad is not None]).to(added) / grad_scale
         if self._memory._shared:  # the scale must be the same on all ranks, down to the last bit
             (own,) = sum_over_ranks(own)
             own = own / dist.get_world_size()
@@ -216,10 +225,15 @@ def _add_to_gradients(params: Params, gradients: Sequence[Tensor | None], weight
         elif old.layout is not torch.strided:  # stays sparse: some optimizers accept nothing else
             p.grad = old + (g if g.is_sparse else g.to_sparse(old.sparse_dim())) * weight
         else:
-            targets.append(old)
-            additions.append(g if g.layout is torch.strided else g.to_dense())
+            targets.append(local(old))
+            additions.append(local(g if g.layout is torch.strided else g.to_dense()))
     if targets:
         torch._foreach_add_(targets, additions, alpha=weight)
+
+
+def _norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the joint norm of gradients, of which each rank may hold a part."""
+    return norm_of_shards(gradients) if any(map(is_shard, gradients)) else joint_norm(gradients)
 
 
 def _or_zero(g: Tensor | None, p: Tensor) -> Tensor:
