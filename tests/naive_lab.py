@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from ogd import seeds
 from ogd.lab.methods import buffer
-from reference import flat, gram_schmidt, logit_gradients
+from reference import flat, gram_schmidt, logit_gradients, project_softly
 
 Example = tuple[Tensor, int, list[int]]  # input, label, the classes of its head
 
@@ -159,9 +159,11 @@ class EWC(Naive):
 class OGD(Naive):
     """The paper's Algorithm 1; what it projects is the update, which for plain SGD is the same."""
 
-    def __init__(self, run, per_task=30, outputs="true", refresh=0, in_total=0, directions="drawn", candidates=0, **_):
+    def __init__(
+        self, run, per_task=30, outputs="true", refresh=0, in_total=0, directions="drawn", candidates=0, softness=0, **_
+    ):
         super().__init__(run)
-        self.per_task, self.outputs, self.in_total = per_task, outputs, in_total
+        self.per_task, self.outputs, self.in_total, self.softness = per_task, outputs, in_total, softness
         self.refresh, self.examples, self.step = refresh, [], 0
         self.directions, self.candidates, self.S, self.G, self.B = directions, candidates, [], [], None
 
@@ -174,6 +176,8 @@ class OGD(Naive):
         return g
 
     def update(self, u):
+        if self.softness and self.G:
+            return project_softly(torch.cat(self.G), u, self.softness)
         for v in self.S:
             u = u - (u @ v) / (v @ v) * v
         return u

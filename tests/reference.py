@@ -88,6 +88,14 @@ def project_dense(G: Tensor, update: Tensor) -> Tensor:
     return u - Q.mT @ (Q @ u)
 
 
+def project_softly(G: Tensor, update: Tensor, softness: float) -> Tensor:
+    """The v that minimises ½ |v − u|² + |S G v|² / 2μ: each right singular vector of S G keeps μ / (σ² + μ) of u."""
+    G, u = G.double(), update.double()
+    norms = G.norm(dim=1, keepdim=True)
+    _, sigma, Vh = torch.linalg.svd(torch.where(norms > 0, G / norms, 0 * G), full_matrices=False)
+    return u - Vh.mT @ (sigma**2 / (sigma**2 + softness) * (Vh @ u))
+
+
 def algorithm_1(
     model: nn.Module,
     tasks: Sequence[tuple[Sequence[tuple[Tensor, Tensor]], tuple[Tensor, Tensor]]],

@@ -138,6 +138,13 @@ def whole(value: Any, field: str, least: int = 0, most: int = MOST_WHOLE) -> int
     return value
 
 
+def truth(value: Any, field: str) -> bool:
+    """Return True or False, or raise a `FieldError`."""
+    if not isinstance(value, bool):
+        raise FieldError(field, f"must be true or false, not {short_repr(value)}")
+    return value
+
+
 def items(value: Any, field: str, count: int | None = None) -> list[Any]:
     """Return a list, of `count` items if that is given, or raise a `FieldError`."""
     if not isinstance(value, list) or (count is not None and len(value) != count):

@@ -51,7 +51,12 @@ def same(one, other):
 )
 @pytest.mark.parametrize("name", ["permuted", "split"])
 @pytest.mark.parametrize(
-    ("_method", "kind", "options"), [*CASES, ("every", methods.OGD, {"projection": "explicit", "every": 5})]
+    ("_method", "kind", "options"),
+    [
+        *CASES,
+        ("every", methods.OGD, {"projection": "explicit", "every": 5}),
+        ("soft", methods.OGD, {"per_task": 30, "softness": 0.1}),
+    ],
 )
 def test_a_killed_training_goes_on_to_the_same_result(tiny, tmp_path, name, _method, kind, options, optimizer):
     if options.get("projection") == "implicit" and ("optimizer" in optimizer or "kind" in optimizer):

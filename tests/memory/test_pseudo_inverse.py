@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from ogd.memory import GradientMemory
 from ogd.memory.projection.gram_matrix import assemble_gram
 from ogd.memory.projection.pseudo_inverse import coefficients, cutoff, rank, triangular_whitener, whitener
-from reference import gram_schmidt, project_dense, project_out
+from reference import gram_schmidt, project_dense, project_out, project_softly
 
 N = 6
 
@@ -61,6 +61,57 @@ def test_it_makes_P_a_projection(kind: str) -> None:
         torch.testing.assert_close(Pu, project_out(gram_schmidt(G), u), rtol=0, atol=1e-10)
     torch.testing.assert_close(project(G, Pu), Pu, rtol=0, atol=1e-10)
     assert u @ Pu >= -1e-12  # the paper's lemma: still a descent direction
+
+
+SOFTNESS = [1e-8, 1e-4, 0.05, 10.0]
+
+
+def project_with(W: Tensor | None, G: Tensor, u: Tensor) -> Tensor:
+    assert W is not None
+    return u - G.mT @ coefficients(W, G @ u)
+
+
+@pytest.mark.parametrize("softness", SOFTNESS)
+@pytest.mark.parametrize("kind", [kind for kind in RANKS if kind != "empty"])
+def test_a_soft_projection_is_the_dense_one(kind: str, softness: float) -> None:
+    G = matrix(kind)
+    K, u = G @ G.mT, torch.randn(9, dtype=torch.float64)
+    at_once = triangular_whitener(K, softness=softness)
+    v = project_with(at_once, G, u)
+    torch.testing.assert_close(v, project_softly(G, u, softness), rtol=0, atol=1e-8)
+    SG = torch.nn.functional.normalize(G)
+    assert (v - u + SG.mT @ (SG @ v) / softness).norm() < 1e-7 * (1 + u.norm() / softness)  # the objective's gradient
+    by_eigenvalues = whitener(K, cutoff(len(G), torch.float64), softness)
+    torch.testing.assert_close(project_with(by_eigenvalues, G, u), v, rtol=0, atol=1e-8)
+    W = None
+    for n in (1, 2, 4, len(G)):  # task by task
+        W = triangular_whitener(K[:n, :n], W, softness)
+    assert W is not None
+    torch.testing.assert_close(project_with(W, G, u), v, rtol=0, atol=1e-8)
+    torch.testing.assert_close(W.triu(1), torch.zeros_like(W))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RANKS if kind != "empty"])
+def test_the_softer_the_more_is_left_and_the_less_soft_the_more_exact(kind: str) -> None:
+    G = matrix(kind)
+    u = torch.randn(9, dtype=torch.float64)
+    left = [project_with(triangular_whitener(G @ G.mT, softness=mu), G, u) for mu in SOFTNESS]
+    sizes = [float(v.norm()) for v in (project(G, u), *left, u)]
+    assert sizes == pytest.approx(sorted(sizes), rel=1e-9)
+    torch.testing.assert_close(left[0], project(G, u), rtol=0, atol=1e-5)
+    bounds = zip(left, SOFTNESS, strict=True)
+    assert all((G @ v).norm() <= 0.5 * mu**0.5 * u.norm() * G.norm(dim=1).max() + 1e-9 for v, mu in bounds)
+
+
+def test_a_stack_projects_softly_as_each_run_alone() -> None:
+    G = torch.stack([matrix(kind) for kind in ("independent", "very different sizes", "all zero")])
+    G[0, 1] = G[0, 0]
+    u, K = torch.randn(3, 9, dtype=torch.float64), G @ G.mT
+    W = triangular_whitener(K, triangular_whitener(K[:, :2, :2], softness=0.05), 0.05)
+    assert W is not None
+    c = coefficients(W, (G @ u.unsqueeze(-1)).squeeze(-1))
+    for g, v, one in zip(G, u - (G.mT @ c.unsqueeze(-1)).squeeze(-1), u, strict=True):
+        torch.testing.assert_close(v, project_softly(g, one, 0.05), rtol=0, atol=1e-10)
 
 
 def test_extend_equals_computing_anew() -> None:

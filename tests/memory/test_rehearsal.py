@@ -256,7 +256,7 @@ def test_only_the_wanted_parameters_rehearse() -> None:
     assert [name for name, p in model.named_parameters() if p.grad is not None] == ["0.weight", "0.bias"]
 
 
-def test_without_other_words_32_examples_are_rehearsed_every_second_step() -> None:
+def test_without_other_words_16_examples_are_rehearsed_every_second_step() -> None:
     model, sizes = nn.Linear(3, 2), list[int]()
     memory = ExampleMemory(model)
     memory.remember((torch.randn(90, 3), torch.randint(2, (90,))))
@@ -267,7 +267,7 @@ def test_without_other_words_32_examples_are_rehearsed_every_second_step() -> No
         optimizer.zero_grad()
         model(torch.randn(7, 3)).sum().backward()
         optimizer.step()
-    assert sorted(sizes) == [7] * 4 + [32] * 2
+    assert sorted(sizes) == [7] * 4 + [16] * 2
 
 
 def test_what_a_step_is_given_beside_its_closure_reaches_it() -> None:

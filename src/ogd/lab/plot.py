@@ -4,6 +4,7 @@ Runs are what `ogd.lab.training.train` returned, a record or a list of records, 
 or accuracy matrices of your own: (1 + tasks, tasks) or (runs, 1 + tasks, tasks), fractions, row i after i tasks.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -113,8 +114,11 @@ def _percent(runs: Runs) -> Array:
         if not paths:
             raise ArgumentError("runs", f"there are no records run-*.json in {str(runs)!r}")
         runs = [read(path) for path in paths]
+    dead = getattr(runs, "dead", False)
     if isinstance(runs, Sequence) and runs and isinstance(runs[0], RunRecord):
-        runs = [record.accuracy for record in runs]
+        dead, runs = [record.dead for record in runs], [record.accuracy for record in runs]
+    if count := int(np.sum(dead)):
+        warnings.warn(f"{count} of {np.size(dead)} runs are dead, and are drawn like the others", stacklevel=3)
     found: Array = np.asarray(getattr(runs, "accuracy", runs), dtype=np.float64)
     found = found[None] if found.ndim == 2 else found
     if found.ndim != 3 or found.shape[1] != found.shape[2] + 1 or 0 in found.shape:

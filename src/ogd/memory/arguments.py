@@ -100,6 +100,11 @@ def check_bound(bound: object) -> None:
         raise ValueError(f"bound must be a number above 0, or None for no bound, not {bound!r}")
 
 
+def check_softness(softness: object) -> None:
+    if not _is_weight(softness):
+        raise ValueError(f"softness must be a number, 0 or more, not {softness!r}")
+
+
 def check_task(task: object, n: int) -> None:
     if not is_whole(task, -math.inf):
         raise TypeError(f"task must be the place of a task in memory.task_sizes, a whole number, not {task!r}")

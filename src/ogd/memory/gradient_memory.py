@@ -19,6 +19,7 @@ from ogd.memory.arguments import (
     check_logits,
     check_optional_count,
     check_outputs,
+    check_softness,
     check_task,
     check_update,
 )
@@ -56,6 +57,10 @@ class GradientMemory(Memory):
 
         Δw ← P Δw,    P = I − Gᵀ K⁺ G,    K = G Gᵀ.
 
+    With a softness μ > 0 remembered outputs may move a little where that leaves more of the step. Of all v,
+
+        P Δw minimises  ½ |v − Δw|² + Σ_i (g_i · v)² / (2μ |g_i|²),    P = I − Gᵀ (K + μ diag K)⁻¹ G.
+
     In bfloat16 this is true only up to the rounding of the weights, a hundredth or more of each step.
 
     Examples:
@@ -76,6 +81,8 @@ class GradientMemory(Memory):
         outputs: which outputs of an example are kept: "true" (the logit of its label, OGD-GTL), "mean" (the mean
             logit, OGD-AVE), "all" (each logit, OGD-ALL) or a function of the logits z (B, C) and the labels,
             (z, y) → (B,) or (B, k).
+        softness: μ, how softly steps are projected. 0: no remembered output changes, to first order, as in the paper.
+            0.05 leaves more room to learn where hundreds of gradients per task are stored.
         logits: a function (model, x) → z that computes the logits. None: they are model(x), model(*x) or model(**x),
             whichever fits the model's forward, or the `.logits` of its result.
         params: which parameters are protected: names, prefixes of names ("encoder") or parameters. None: all
@@ -102,6 +109,7 @@ class GradientMemory(Memory):
         per_task: int | None = defaults.PER_TASK,
         *,
         outputs: Outputs = "true",
+        softness: float = 0.0,
         logits: Logits | None = None,
         params: Iterable[str | nn.Parameter] | None = None,
         budget: int | str | Budget | None = None,
@@ -123,10 +131,11 @@ class GradientMemory(Memory):
             distributed=distributed,
         )
         check_outputs(outputs)
+        check_softness(softness)
         check_optional_count("chunk_size", chunk_size)
         check_dtype(dtype)
         check_flag("sharded", sharded)
-        self.outputs, self.dtype, self.sharded = outputs, dtype, sharded
+        self.outputs, self.softness, self.dtype, self.sharded = outputs, float(softness), dtype, sharded
         self.chunk_size = None if chunk_size is None else int(chunk_size)
         self.store = Store()
         self._binding = Binding(self._parameters)
@@ -299,7 +308,7 @@ class GradientMemory(Memory):
         result = {name: u.detach().clone() for name, u in update.items()}
         plain_update = {plain.get(name, name): u for name, u in result.items()}
         protected = {name: local(u) for name, u in plain_update.items() if name in self._parameters}
-        projector = projector_of(self.store, protected)
+        projector = projector_of(self.store, protected, self.softness)
         if projector is not None:
             ours = [protected[name] for name in projector.names]
             projector.remove(ours, [-u for u in ours])
@@ -412,7 +421,7 @@ class GradientMemory(Memory):
         store = self._within_budget(whole, draws)
         self._settle()
         params = self._parameters.named()
-        if weights is not None and weights.differs(whole, {name: params[name] for name in whole.shapes}):
+        if weights is not None and weights.differs(whole, {name: params[name] for name in whole.shapes}, self.softness):
             warn_of_other_weights("stored gradients do not protect its outputs")
         if self.sharded and self._shared:
             check_same_store(store)
@@ -452,6 +461,7 @@ class GradientMemory(Memory):
     def _options(self) -> dict[str, Any]:
         return super()._options() | {
             "outputs": None if callable(self.outputs) else self.outputs,
+            "softness": self.softness,
             "chunk_size": self.chunk_size,
             "dtype": None if self.dtype is None else dtype_name(self.dtype),
         }
@@ -487,7 +497,7 @@ class GradientMemory(Memory):
         # inside a window the weights are not projected
         if self._warned_of_moves or any(projection.pending for projection in self._protections):
             return
-        if outputs_moved(self.store, self._shards(), self._drift.weights):
+        if outputs_moved(self.store, self._shards(), self._drift.weights, self.softness):
             self._warn_of_moves()
 
     def _projectors(self) -> list[Projector]:
@@ -500,7 +510,7 @@ class GradientMemory(Memory):
             check_same_store(self.store)
             self._alike = self.store
         params = self._parameters.among(tensors)
-        projector = projector_of(self.store, local_parts(params))
+        projector = projector_of(self.store, local_parts(params), self.softness)
         if projector is None:
             return None
         self._warned_of_dropped = self._warned_of_dropped or projector.check_dropped()

@@ -10,11 +10,12 @@ class GradientStats:
     Args:
         kept: the share |P u| / |u| of the last update that its projection kept, for each protection; 1 is all of it.
         directions: the number of stored directions.
-        rank: the number of independent directions; None above 5,000 directions.
+        rank: the number of independent directions; None above 5,000 directions. A softness uses up fewer dimensions.
         capacity: the number of weights that are protected and trainable.
         drift: for each task, the root mean square of G (w − w*), the first-order change of its remembered outputs, in
-            their own units. Projection keeps it at zero. After large steps outputs have moved more; measure them with
-            `ogd.forgetting`. In a loaded memory the drift counts from the time of loading.
+            their own units. Projection keeps it at zero, or near zero with a softness. After large steps outputs have
+            moved more; measure them with `ogd.forgetting`. In a loaded memory the drift counts from the time of
+            loading.
     """
 
     kept: tuple[float, ...]

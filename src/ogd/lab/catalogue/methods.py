@@ -38,6 +38,9 @@ OUTPUTS = Option(
     ("true", "mean", "all"),
     formerly="logits",
 )
+SOFTNESS = Option(
+    "softness", 0.0, "how far a projected step may change stored outputs, to learn more; 0: not at all", later=True
+)
 PROJECTION = Option(
     "projection",
     "implicit",
@@ -183,7 +186,7 @@ METHODS = {
         "OGD",
         "updates orthogonal to the gradients of stored outputs",
         "ogd.lab.methods.ogd:OGD",
-        (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE, REFRESH, IN_TOTAL, DIRECTIONS, CANDIDATES),
+        (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE, REFRESH, IN_TOTAL, DIRECTIONS, CANDIDATES, SOFTNESS),
         Look(BLUE, "o", "-"),
         _ogd_weight,
         rule=_projection,

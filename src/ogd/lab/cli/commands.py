@@ -164,7 +164,9 @@ def tune(options: Namespace) -> None:
     found = tune(request, option.name, grid, options.runs, held_out, options.out)
     scores(found).show()
     if found.choice is None:
-        raise ArithmeticError("the weights diverged with every value of the grid: try smaller values")
+        raise ArithmeticError(
+            "with every value of the grid a run diverged or ended dead: try smaller values, or a smaller --lr"
+        )
     print(f"chosen: {flag(option.name)} {found.choice:g}; record: {visible(tuning.path_of(found, options.out))}")
     if len(found.grid) > 1 and found.choice in (min(found.grid), max(found.grid)):
         print("the chosen value is at the edge of the grid: a wider grid may have a better one", file=sys.stderr)

@@ -131,6 +131,7 @@ def _train_unit(
             seconds=round(result.seconds, 2),
             lockstep=len(unit.group),
             environment=environment(),
+            dead=bool(result.dead[r]),
         )
 
 

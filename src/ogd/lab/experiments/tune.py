@@ -58,7 +58,7 @@ def _checkpoints(asked: Tuning, run: int, out: Path) -> list[Checkpoint]:
 def _score(
     benchmark: Benchmark, asked: Tuning, run: int, kept: Sequence[Checkpoint], display: Display
 ) -> list[float | None]:
-    """Train one run with every value; None for a value with which its weights diverge."""
+    """Train one run with every value; None for a value with which its weights diverge or the run ends dead."""
     request, grid, schedule = asked.request, asked.grid, asked.request.schedule
     alone = stack_of(request, benchmark, [run])
     first = _repeated(first_task(benchmark, alone, schedule, display, kept[0]), len(grid))
@@ -67,7 +67,8 @@ def _score(
     settings = {**asdict(schedule), "first": first, "checkpoint": kept[1]}
     result = train(benchmark, model, method, check=False, progress=display, **settings)
     finite = [all(bool(w[i].isfinite().all()) for w in model.params.values()) for i in range(len(grid))]
-    return [a if ok else None for a, ok in zip(result.average_accuracy.tolist(), finite, strict=True)]
+    scored = zip(result.average_accuracy.tolist(), finite, result.dead, strict=True)
+    return [a if ok and not dead else None for a, ok, dead in scored]
 
 
 def _repeated(first: History, times: int) -> History:

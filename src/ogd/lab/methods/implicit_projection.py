@@ -8,7 +8,7 @@ and G g needs no gradient: with S = x Aᵀ + 1 a layer's output gains (S ∘ α)
 A step costs O(n · batch · (in + out)) instead of O(n · p). Momentum is linear, so it carries over to α.
 
 K⁺ s is computed as Wᵀ (W s). K⁺ itself, written out in float32, would turn its rounding into errors of any direction,
-where that of W stays as small as the overlap's own.
+where that of W stays as small as the overlap's own. With a softness, K⁺ is (K + μ diag K)⁻¹.
 """
 
 import copy

@@ -4,7 +4,8 @@ At the end of a task the gradients of some outputs are stored: the true class's 
 logit (AVE) or every logit (ALL) of the task's head. They are the rows of G, and from then on the weights move only by
 P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; store and projector are those of `ogd.GradientMemory`. With
 `refresh` the examples are stored instead, and their gradients computed again at the present weights. With `directions`
-the rows of G are chosen or combined from the gradients of more examples: `ogd.lab.methods.directions`.
+the rows of G are chosen or combined from the gradients of more examples: `ogd.lab.methods.directions`. With a
+`softness` μ > 0, (K + μ diag K)⁻¹ takes the place of K⁺: `ogd.memory.projection.pseudo_inverse`.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from ogd.lab.catalogue.methods import (
     OUTPUTS,
     PER_TASK,
     REFRESH,
+    SOFTNESS,
     WRITTEN_OUT,
     choose_projection,
 )
@@ -72,14 +74,15 @@ class OGD(Method):
         in_total: int = IN_TOTAL.default,
         directions: str = DIRECTIONS.default,
         candidates: int = CANDIDATES.default,
+        softness: float = SOFTNESS.default,
     ) -> None:
         given = {"per_task": per_task, "outputs": outputs, "every": every, "choose": choose, "in_total": in_total}
-        given |= {"refresh": refresh, "directions": directions, "candidates": candidates}
+        given |= {"refresh": refresh, "directions": directions, "candidates": candidates, "softness": softness}
         catalogue.METHODS["ogd"].check(**given, **({} if projection is None else {"projection": projection}))
         choose_projection(projection, every=every, refresh=refresh, directions=directions)
         self.per_task, self.outputs, self.projection, self.every = per_task, outputs, projection, every
         self.choose, self.refresh, self.in_total = choose, refresh, in_total
-        self.directions, self.candidates = directions, candidates
+        self.directions, self.candidates, self.softness = directions, candidates, float(softness)
 
     def begin(self, model: Stack, seed: int) -> None:
         self.store = Store()
@@ -96,18 +99,20 @@ class OGD(Method):
             self._shrink(shares, finished.outputs)
         if self.directions != "drawn":
             self.store = self._add_directions(finished, shares[-1], width, sum(shares))
-            return
-        batch = finished.draw(shares[-1] // width, self.choose)
-        if self.refresh:
-            self.batches.append((batch, classes))
         else:
-            self.store = self._add_gradients(self.store, finished.model, batch, classes)
+            batch = finished.draw(shares[-1] // width, self.choose)
+            if self.refresh:
+                self.batches.append((batch, classes))
+            else:
+                self.store = self._add_gradients(self.store, finished.model, batch, classes)
+        if self.softness:  # W task by task, as K
+            self.store.triangular_whitener(finished.model.params, self.softness)
 
     def constraint(self, optimizer: Optimizer) -> Constraint:
         model = optimizer.model
         if self.refresh and self.batches:
             return RenewedProjection(optimizer, lambda: self._renew_projector(model), self.every, self.refresh)
-        projector = projector_of(self.store, _weights(model))
+        projector = projector_of(self.store, _weights(model), self.softness)
         if projector is None:
             return Constraint(model)
         if self.projection == "explicit" or self.every > 1 or self.directions in WRITTEN_OUT:
@@ -156,7 +161,7 @@ class OGD(Method):
         store = Store()
         for batch, classes in self.batches:
             store = self._add_gradients(store, model, batch, classes)
-        projector = projector_of(store, _weights(model))
+        projector = projector_of(store, _weights(model), self.softness)
         assert projector is not None
         return projector
 

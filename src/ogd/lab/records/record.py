@@ -39,6 +39,7 @@ class RunRecord:
     seconds: float  # wall time of the whole group of runs
     lockstep: int  # how many runs that group trained at once
     environment: dict[str, str | None]  # a field that comes later needs a default: what these records did
+    dead: bool = False  # the same outputs for most test inputs of every task; written only if true
 
     def path(self, folder: Path) -> Path:
         return folder_of(self.request, folder) / f"run-{self.run}.json"
@@ -103,7 +104,8 @@ def read_placed(path: Path, folder: Path) -> RunRecord:
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:
-    return {"schema": SCHEMA, **asdict(record)}
+    value = {"schema": SCHEMA, **asdict(record)}
+    return value if record.dead else {name: part for name, part in value.items() if name != "dead"}
 
 
 def from_json(value: Any) -> RunRecord:
@@ -124,6 +126,7 @@ def from_json(value: Any) -> RunRecord:
             name: None if fact is None else json_files.text(fact, f"environment.{json_files.short_repr(name)}")
             for name, fact in facts.items()
         },
+        dead=json_files.truth(value.get("dead", False), "dead"),
     )
 
 

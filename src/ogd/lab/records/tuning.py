@@ -17,7 +17,7 @@ from ogd.lab.records.request import Request, digest
 
 @dataclass(frozen=True)
 class Tuning:
-    """Validation accuracy `scores[run][i]` of `grid[i]`, averaged over tasks; None where the weights diverged."""
+    """Validation accuracy `scores[run][i]` of `grid[i]`, averaged over tasks; None if the run diverged or is dead."""
 
     request: Request
     grid: list[float]
@@ -31,7 +31,7 @@ class Tuning:
 
     @property
     def choice(self) -> float | None:
-        """The value with the best mean score; one that diverged in any run is out, and None where all did."""
+        """The value with the best mean score; one with a run that failed is out, and None if all are."""
         found = [(mean, value) for mean, value in zip(self.means, self.grid, strict=True) if mean is not None]
         return max(found, key=lambda pair: (pair[0], -pair[1]))[1] if found else None  # of equals the smaller
 

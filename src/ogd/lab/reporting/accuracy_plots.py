@@ -15,7 +15,7 @@ from matplotlib.transforms import blended_transform_factory
 from ogd.lab.catalogue import Look
 from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
 from ogd.lab.reporting.style import MUTED, PART, canvas, grid, settle, styled
-from ogd.lab.reporting.tables import Array, matrices
+from ogd.lab.reporting.tables import Array, matrices, with_dead
 
 ACROSS = 3  # heat maps next to one another
 COLOURS = colormaps["viridis"]  # perceptually uniform, and read by the colour-blind
@@ -122,7 +122,7 @@ def heat_maps(found: ExperimentRuns) -> Figure:
             draw_matrix(axes, _matrix(answer), scale)
             few = len(answer.runs[0]) < found.experiment.runs
             runs = f" ({len(answer.runs[0])} of {found.experiment.runs} runs)" if few else ""
-            axes.set_title(answer.row.label + runs)
+            axes.set_title(with_dead(answer.row.label, answer.runs[0]) + runs)
             axes.set_gid(f"{PART}{answer.row.method}")
         for axes in panels[len(there) :]:
             axes.remove()

@@ -19,7 +19,7 @@ READING = {
 
 def table(comparison: Comparison) -> str:
     """Return what stands under a table besides its caption, or nothing."""
-    return " ".join(filter(None, [comparison.experiment.note, TIMES if comparison.aside else ""]))
+    return " ".join(filter(None, [comparison.experiment.note, TIMES if comparison.aside else "", comparison.dead_note]))
 
 
 def figure(comparison: Comparison) -> str:
@@ -32,6 +32,7 @@ def figure(comparison: Comparison) -> str:
         "The horizontal axis is logarithmic." if drawing.log else "",
         _farthest(comparison) if drawing.kind == "bars" and drawing.over else "",
         f"{profile[0].upper()}{profile[1:]}.",
+        comparison.dead_note,
     ]
     return " ".join(filter(None, parts))
 
@@ -47,7 +48,7 @@ def heat_map(comparison: Comparison) -> str:
 
 def _farthest(comparison: Comparison) -> str:
     """Say what is left in the last column, where everything was run and there is an upper bound to compare with."""
-    last = [(line, line.entries[-1]) for line in comparison.lines]
+    last = [(line, line.entries[-1]) for line in comparison.lines if not line.entries[-1].all_dead]
     bounds = [(line.label, entry.mean) for line, entry in last if METHODS[line.method].bound]
     rivals = [entry.mean for line, entry in last if not METHODS[line.method].bound]
     if not bounds or not rivals or not all(entry.runs for _, entry in last):

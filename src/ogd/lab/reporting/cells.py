@@ -75,10 +75,16 @@ class Entry:
     wanted: int
     published: Cell | None = None
     digits: int = 1
+    dead: int = 0  # of the runs found
+
+    @property
+    def all_dead(self) -> bool:
+        return 0 < len(self.runs) == self.dead
 
     @property
     def mean(self) -> float:
-        return fmean(self.runs) if self.runs else math.nan
+        """The mean over the runs, dead ones included; NaN where there is no run or none that lives."""
+        return fmean(self.runs) if self.dead < len(self.runs) else math.nan
 
     @property
     def std(self) -> float:
@@ -96,6 +102,8 @@ class Entry:
 
     @property
     def mark(self) -> Mark | None:
+        if self.published and self.all_dead:
+            return None if math.isnan(self.published.std) else SHORT
         return judge(self.mean, self.error, self.published) if self.published else None
 
     @property
@@ -130,9 +138,14 @@ class Tally:
         return sum(0 < len(cell.runs) < cell.wanted for cell in self.cells)
 
     @property
+    def dead(self) -> int:
+        """How many have dead runs."""
+        return sum(cell.dead > 0 for cell in self.cells)
+
+    @property
     def distance(self) -> float:
-        """The mean of |ours − the paper's| over the cells that were run."""
-        apart = [abs(cell.difference) for cell in self.cells if cell.runs]
+        """The mean of |ours − the paper's| over the cells that have a mean."""
+        apart = [abs(cell.difference) for cell in self.cells if cell.runs and not cell.all_dead]
         return fmean(apart) if apart else math.nan
 
 

@@ -1,7 +1,7 @@
 """What was found of an experiment → lines of cells: ours, what was published, or how many of these agree."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -11,7 +11,7 @@ from ogd.lab.experiments.experiment import YARDSTICK, Cell, Experiment, Row
 from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
 from ogd.lab.records import average_accuracy, final_accuracy
 from ogd.lab.reporting.cells import FORMULA, STRICT, Entry, Line, Tally
-from ogd.lab.reporting.tables import matrices
+from ogd.lab.reporting.tables import DEAD, count_dead, matrices
 
 ALONE = "ours only"
 MEANINGS = {
@@ -84,8 +84,17 @@ class Comparison:
     @property
     def missing(self) -> tuple[str, ...]:
         """Say of every row, or of all tallies, which cells have fewer runs than the experiment asks for."""
-        lines = self.lines[-1:] if self.experiment.parts else self.lines
-        return tuple(text for line in lines if (text := _missing(line, self.columns)))
+        return tuple(text for line in self._counted if (text := _said(line, self.columns, _missing(line))))
+
+    @property
+    def dead_note(self) -> str:
+        """Say which cells have dead runs, or nothing."""
+        texts = [text for line in self._counted if (text := _said(line, self.columns, _dead(line)))]
+        return f"Dead runs: {'. '.join(texts)}. {DEAD}" if texts else ""
+
+    @property
+    def _counted(self) -> tuple[Line, ...]:
+        return self.lines[-1:] if self.experiment.parts else self.lines
 
 
 def compare(found: ExperimentRuns) -> Comparison:
@@ -102,8 +111,9 @@ def compare(found: ExperimentRuns) -> Comparison:
             columns.append(_percent(average_accuracy(matrices(answer.runs[0])).tolist()) if answer.runs[0] else ())
             means = [cell.mean for cell in answer.row.published]
             published.append(Cell(fmean(means), math.nan) if means else None)  # the paper gives no average
-        pairs = zip(columns, published, strict=True)
-        entries = tuple(Entry(runs, experiment.runs, cell, experiment.digits) for runs, cell in pairs)
+        dead = [count_dead(runs) for runs in answer.runs] * (len(columns) if experiment.value == "final" else 1)
+        cells = zip(columns, published, dead, strict=True)
+        entries = tuple(Entry(runs, experiment.runs, cell, experiment.digits, n) for runs, cell, n in cells)
         lines.append(_line(answer.row, entries, alone=published_at_all and not answer.row.published))
     aside = ("",) if experiment.value == "final" else ()  # of the average
     lines += [Line(reference.label, quoted=(*reference.cells, *aside)) for reference in experiment.references]
@@ -157,16 +167,31 @@ def _percent(fractions: list[float]) -> tuple[float, ...]:
     return tuple(100 * value for value in fractions)
 
 
-def _missing(line: Line, columns: tuple[str, ...]) -> str:
-    """Return what a line lacks, with the columns where it does unless these are all."""
-    short: dict[str, list[str]] = {}
-    for entry, column in zip(line.entries, columns, strict=False):
+def _missing(line: Line) -> Iterator[tuple[int, str]]:
+    """Yield what a line lacks, by column."""
+    for column, entry in enumerate(line.entries):
         if len(entry.runs) < entry.wanted:
-            what = f"{len(entry.runs)} of {entry.wanted} runs" if entry.runs else "not run yet"
-            short.setdefault(what, []).append(column)
-    for tally, column in zip(line.tallies, columns, strict=False):
+            yield column, f"{len(entry.runs)} of {entry.wanted} runs" if entry.runs else "not run yet"
+    for column, tally in enumerate(line.tallies):
         for count, what in ((tally.missing, "not run yet"), (tally.few, "from fewer runs")):
             if count:
-                short.setdefault(f"{count} of {len(tally.cells)} cells {what}", []).append(column)
-    parts = [what if len(names) == len(columns) else f"{what} at {', '.join(names)}" for what, names in short.items()]
+                yield column, f"{count} of {len(tally.cells)} cells {what}"
+
+
+def _dead(line: Line) -> Iterator[tuple[int, str]]:
+    """Yield how many runs or cells of a line are dead, by column."""
+    for column, entry in enumerate(line.entries):
+        if entry.dead:
+            yield column, f"{entry.dead} of {len(entry.runs)}"
+    for column, tally in enumerate(line.tallies):
+        if tally.dead:
+            yield column, f"in {tally.dead} of {len(tally.cells)} cells"
+
+
+def _said(line: Line, columns: tuple[str, ...], facts: Iterable[tuple[int, str]]) -> str:
+    """Return what is to be said of a line, with the columns of which it is true unless these are all."""
+    where: dict[str, list[str]] = {}
+    for column, what in facts:
+        where.setdefault(what, []).append(columns[column])
+    parts = [what if len(names) == len(columns) else f"{what} at {', '.join(names)}" for what, names in where.items()]
     return f"{line.label}: {'; '.join(parts)}" if parts else ""

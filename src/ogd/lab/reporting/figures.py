@@ -191,13 +191,13 @@ def _bars(axes: Axes, comparison: Comparison, where: Array, width: float, first:
 
 
 def _floor(comparison: Comparison) -> float:
-    entries = [entry for line in comparison.lines for entry in line.entries if entry.runs]
-    lowest = min(entry.mean - (0 if math.isnan(entry.std) else entry.std) for entry in entries)
+    entries = [entry for line in comparison.lines for entry in line.entries if not math.isnan(entry.mean)]
+    lowest = min((entry.mean - (0 if math.isnan(entry.std) else entry.std) for entry in entries), default=0.0)
     return max(0.0, math.floor((lowest - 2) / 10) * 10.0)
 
 
 def _points(axes: Axes, where: Array, line: Line) -> None:
-    """Draw a line with error bars; it breaks where a column was not run."""
+    """Draw a line with error bars; it breaks where a column was not run, or where all runs are dead."""
     means = [entry.mean for entry in line.entries]
     errors = np.nan_to_num([entry.std for entry in line.entries])
     look = line.look

@@ -37,11 +37,11 @@ def lines(line: Line) -> list[tuple[str, list[Text]]]:
 
 
 def ours(entry: Entry) -> str:
-    """Write our cell; one that has fewer runs than asked for says so."""
+    """Write our cell; one that has dead runs, or fewer runs than asked for, says so."""
     if not entry.runs:
         return "–"
     few = f" ({len(entry.runs)} of {entry.wanted} runs)" if len(entry.runs) < entry.wanted else ""
-    return mean_std(entry.runs, entry.digits) + few
+    return mean_std(entry.runs, entry.digits, entry.dead) + few
 
 
 def paper(entry: Entry) -> str:
@@ -54,7 +54,7 @@ def paper(entry: Entry) -> str:
 
 def difference(entry: Entry) -> str:
     """Write ours − paper's."""
-    return signed(entry.difference) if entry.published and entry.runs else "–"
+    return signed(entry.difference) if entry.published else "–"
 
 
 def counts(tally: Tally, strict: bool = False) -> str:
@@ -123,17 +123,17 @@ def tidy(comparison: Comparison) -> str:
                 counts = [found[name] for found in (tally.counts, tally.strict_counts) for name in names]
                 writer.writerow([line.label, column, *counts, tally.missing, _number(tally.distance)])
         return out.getvalue()
-    heads = "row method column ours_mean ours_std runs runs_wanted paper_mean paper_std difference mark"
+    heads = "row method column ours_mean ours_std runs runs_wanted paper_mean paper_std difference mark dead"
     writer.writerow(heads.split())
     for line in comparison.lines:
         for entry, column in zip(line.entries, comparison.columns, strict=not line.quoted):
             published = (entry.published.mean, entry.published.std) if entry.published else (math.nan, math.nan)
             numbers = [*map(_number, (entry.mean, entry.std)), len(entry.runs), entry.wanted, *map(_number, published)]
             mark = entry.mark.name if entry.mark else ""
-            writer.writerow([line.label, line.method, column, *numbers, _number(entry.difference), mark])
+            writer.writerow([line.label, line.method, column, *numbers, _number(entry.difference), mark, entry.dead])
         for cell, column in zip(line.quoted, comparison.columns, strict=False):
             mean, _, std = cell.partition(" ± ")
-            writer.writerow([line.label, "", column, "", "", 0, 0, mean, std, "", ""])
+            writer.writerow([line.label, "", column, "", "", 0, 0, mean, std, "", "", 0])
     return out.getvalue()
 
 
@@ -153,7 +153,7 @@ def _notes(comparison: Comparison) -> list[str]:
     marked = any(entry.mark for line in comparison.lines for entry in line.entries)
     agrees, *others = (f"{mark.sign} {mark.words}" for mark in MARKS)
     legend = ["; ".join([f"{agrees}, that is {FORMULA}", *others]) + "."] if marked else []
-    return missing + legend
+    return missing + list(filter(None, [comparison.dead_note])) + legend
 
 
 def _rounded(value: float) -> str:

@@ -19,7 +19,7 @@ from ogd.lab.reporting.compare import Comparison
 from ogd.lab.reporting.figures import RINGS, drawing, over_time, places, rings
 from ogd.lab.reporting.formats import ours
 from ogd.lab.reporting.style import INK, MUTED, PART, svg
-from ogd.lab.reporting.tables import Array, mean_std
+from ogd.lab.reporting.tables import Array, mean_std, with_dead
 
 MOST = 60  # tooltips of one panel
 Values = Sequence[tuple[str, str]]  # a label, and what stands there
@@ -83,7 +83,7 @@ def _over_time(comparison: Comparison, task: int) -> tuple[list[float], list[tup
         x, values = over_time(runs)
         begun = [k for k in range(len(x)) if not np.isnan(values[:, k, task]).any()]
         for k in begun[:: max(1, -(-len(begun) // MOST))]:
-            said.setdefault(float(x[k]), []).append((line.label, mean_std(values[:, k, task])))
+            said.setdefault(float(x[k]), []).append((with_dead(line.label, runs), mean_std(values[:, k, task])))
     return list(said), [(f"task {task + 1} after {x:.3g} epochs", lines) for x, lines in said.items()]
 
 

@@ -30,7 +30,10 @@ def index(folder: Path) -> str:
         for request in requests_at(place):
             uses = [use for _, use in asked.get(request.key, [])]
             cells = [f"[{place.name}]({place.name})", *(["; ".join(uses)] if uses else [])]
-            cells += [METHODS[request.method].label, setting(request), str(len(find(folder, request)))]
+            found = find(folder, request)
+            dead = sum(record.dead for record in found.values())
+            runs = f"{len(found)}, {dead} dead" if dead else str(len(found))
+            cells += [METHODS[request.method].label, setting(request), runs]
             tables[bool(uses)].append(" | ".join(cells))
     parts = [INTRODUCTION]
     if tables[True]:

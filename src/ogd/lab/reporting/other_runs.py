@@ -11,7 +11,7 @@ from ogd.lab.experiments.runs import ExperimentRuns
 from ogd.lab.records import Request, RunRecord, average_accuracy, final_accuracy, find, forgetting
 from ogd.lab.records.folder import places, requests_at
 from ogd.lab.reporting.index import tasks_of, unusual
-from ogd.lab.reporting.tables import Array, matrices, mean_std
+from ogd.lab.reporting.tables import Array, count_dead, matrices, mean_std
 
 WHOLE = 0.5  # of its settings: a table or figure with fewer was not asked for, but shares settings with what was
 
@@ -41,17 +41,22 @@ class Own:
         return 100 * matrices(self.records)
 
     @property
+    def dead(self) -> int:
+        """How many of the runs are dead."""
+        return count_dead(self.records)
+
+    @property
     def average(self) -> str:
-        return mean_std(average_accuracy(self.accuracy))
+        return mean_std(average_accuracy(self.accuracy), dead=self.dead)
 
     @property
     def forgetting(self) -> str:
-        return mean_std(forgetting(self.accuracy))
+        return mean_std(forgetting(self.accuracy), dead=self.dead)
 
     @property
     def first(self) -> str:
         """The accuracy on the first task after the last."""
-        return mean_std(final_accuracy(self.accuracy)[:, 0])
+        return mean_std(final_accuracy(self.accuracy)[:, 0], dead=self.dead)
 
 
 @dataclass(frozen=True)

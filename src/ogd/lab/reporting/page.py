@@ -23,6 +23,7 @@ from ogd.lab.reporting.compare import Comparison
 from ogd.lab.reporting.html_figures import css_colour, swatches
 from ogd.lab.reporting.other_runs import Others
 from ogd.lab.reporting.page_opening import facts, opening
+from ogd.lab.reporting.tables import DEAD
 from ogd.version import __version__
 from ogd.visible_text import visible
 
@@ -67,6 +68,7 @@ def page(
         facts=facts(total, begins),
         picture=OPENING,
         others=others,
+        dead=DEAD if any(own.dead for own in others.settings) else "",
         tables=[c for c in there if c.experiment.kind == "table"],
         figures=[c for c in there if c.experiment.kind == "figure"],
         absent=[c for c in comparisons if not c.found.share],

@@ -13,7 +13,7 @@ from ogd.lab.reporting.compare import Comparison
 from ogd.lab.reporting.html_figures import Spot, strips
 from ogd.lab.reporting.other_runs import WHOLE, Own
 from ogd.lab.reporting.style import canvas, settle, styled
-from ogd.lab.reporting.tables import Array, matrices, mean_std
+from ogd.lab.reporting.tables import Array, count_dead, matrices, mean_std, with_dead
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,23 @@ def opening(comparisons: Sequence[Comparison], settings: Sequence[Own]) -> Openi
     """Return the first table whose columns are tasks, or the benchmark on which most other methods were run."""
     for one in comparisons:
         found = [
-            Trace(line.label, _first(matrices(answer.runs[0])), line.look, line.subject, line.method)
+            Trace(with_dead(line.label, runs), _first(matrices(runs)), line.look, line.subject, line.method)
             for line, answer in zip(one.lines, one.found.answers, strict=False)
-            if one.experiment.value == "final" and answer.runs[0]
+            if one.experiment.value == "final" and count_dead(runs := answer.runs[0]) < len(runs)
         ]
         if len(found) > 1 and len(one.experiment.columns) > 1 and one.found.share >= WHOLE:
             return Opening(one.title, one.experiment.name, tuple(found))
     groups: dict[tuple[str, str], dict[str, Own]] = {}
     for own in settings:
-        if own.request.tasks > 1:
+        if own.request.tasks > 1 and own.dead < len(own.records):
             group = groups.setdefault((own.benchmark, own.request.data), {})
             group.setdefault(own.request.method, own)  # the best of its settings comes first
     if not groups:
         return None
     (name, _), chosen = max(groups.items(), key=lambda group: len(group[1]))
     traces = [
-        Trace(o.method.label, _first(matrices(o.records)), o.method.look, False, key) for key, o in chosen.items()
+        Trace(with_dead(o.method.label, o.records), _first(matrices(o.records)), o.method.look, False, key)
+        for key, o in chosen.items()
     ]
     return Opening(name, "own", tuple(traces))
 

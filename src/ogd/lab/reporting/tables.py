@@ -23,6 +23,7 @@ WIDE = Console(width=10_000).options  # for measuring
 BLOCKS = "▁▂▃▄▅▆▇█"
 BEFORE = "·"  # a task that has not begun
 MOST_TASKS, MOST_POINTS = 6, 24  # what fits beside one another
+DEAD = "A dead run gives the same outputs for most test inputs of every task; means include it."
 
 
 class _Console(Console):
@@ -88,11 +89,12 @@ def overview(answers: Sequence[list[RunRecord]]) -> Table:
     request, runs = answers[0][0].request, len(answers[0])
     groups = []
     for records in answers:
-        a = matrices(records)
-        cells = [mean_std(column) for column in 100 * final_accuracy(a).T]
-        cells += [mean_std(100 * average_accuracy(a)), mean_std(100 * forgetting(a))]
+        a, dead = matrices(records), count_dead(records)
+        cells = [mean_std(column, dead=dead) for column in 100 * final_accuracy(a).T]
+        cells += [mean_std(100 * values, dead=dead) for values in (average_accuracy(a), forgetting(a))]
         groups.append(((records[0].request.method, *cells),))
     caption = f"Accuracy (%) on each task after the last, mean ± sample std over {_runs(runs)}."
+    caption += f" {DEAD}" if any(map(count_dead, answers)) else ""
     columns = ("method", *task_names(request), "average", "forgetting")
     return Table(f"{request.benchmark}, {request.tasks} tasks, {request.data}", caption, columns, tuple(groups))
 
@@ -117,7 +119,7 @@ def sparklines(answers: Sequence[Sequence[RunRecord]]) -> Table:
     ends, all_points = (np.concatenate([values[k:, shown] for values in series]) for k in (-1, 0))
     low, high = np.floor(10 * ends.min()) / 10, np.ceil(100 * np.nanmax(all_points)) / 100  # the rise is cut off
     lines = tuple(
-        ((records[0].request.method, *(sparkline(values[:, task], low, high) for task in shown)),)
+        ((with_dead(records[0].request.method, records), *(sparkline(values[:, task], low, high) for task in shown)),)
         for records, values in zip(answers, series, strict=True)
     )
     names = task_names(request)
@@ -162,7 +164,9 @@ def speeds(ratios: Sequence[Ratio]) -> Table:
 def scores(tuning: Tuning) -> Table:
     """Lay out what `ogd tune` found."""
     columns = list(zip(*tuning.scores, strict=True))
-    cells = ["diverged" if None in column else mean_std([100 * score for score in column]) for column in columns]
+    cells = [
+        "diverged or dead" if None in column else mean_std([100 * score for score in column]) for column in columns
+    ]
     lines = [
         (f"{value:g}", cell, "chosen" if value == tuning.choice else "")
         for value, cell in zip(tuning.grid, cells, strict=True)
@@ -184,17 +188,34 @@ def matrices(records: Sequence[RunRecord]) -> Array:
     return np.array([record.accuracy for record in records])
 
 
-def mean_std(values: npt.ArrayLike, digits: int = 1) -> str:
+def count_dead(records: Sequence[RunRecord]) -> int:
+    return sum(record.dead for record in records)
+
+
+def with_dead(label: str, records: Sequence[RunRecord]) -> str:
+    """Return a label that says how many of the runs it stands for are dead."""
+    dead = count_dead(records)
+    return f"{label} ({dead} of {len(records)} dead)" if dead else label
+
+
+def mean_std(values: npt.ArrayLike, digits: int = 1, dead: int = 0) -> str:
     """Write percentages as mean ± sample standard deviation, without the latter for a single run.
+
+    `dead` is how many of the runs are dead.
 
     Examples:
         >>> mean_std([58.0, 60.0]), mean_std([58.0]), mean_std([float("nan")])
         ('59.0 ± 1.4', '58.0', '–')
+        >>> mean_std([98.0, 50.0], dead=1), mean_std([50.0, 50.0], dead=2)
+        ('74.0 ± 33.9, 1 of 2 dead', 'dead')
     """
     array: np.ndarray[Any, np.dtype[np.float64]] = np.asarray(values, dtype=np.float64)
     if np.isnan(array).any():
         return "–"
-    return f"{array.mean():.{digits}f}" + (f" ± {array.std(ddof=1):.{digits}f}" if len(array) > 1 else "")
+    if dead == len(array):
+        return "dead"
+    spread = f" ± {array.std(ddof=1):.{digits}f}" if len(array) > 1 else ""
+    return f"{array.mean():.{digits}f}{spread}" + (f", {dead} of {len(array)} dead" if dead else "")
 
 
 def signed(gap: float) -> str:

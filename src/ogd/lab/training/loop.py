@@ -18,7 +18,7 @@ from ogd.lab.optimizers import Optimizer, optimizer_of
 from ogd.lab.progress import Reporter
 from ogd.lab.records.request import Schedule
 from ogd.lab.training.checkpoint import Checkpoint, History, Weights
-from ogd.lab.training.evaluation import Result, evaluate
+from ogd.lab.training.evaluation import Result, evaluate, find_dead
 from ogd.seeds import draw
 
 
@@ -107,7 +107,8 @@ def run(training: Training, first: History | None) -> Result:
             training.keep()
     points = np.stack(history.curve, 1) if history.curve else np.empty((len(model.runs), 0, len(tasks)))
     accuracy = np.stack(history.accuracy, 1)
-    return Result(model.runs, accuracy, history.curve_steps, points, training.seconds(), model)
+    dead = find_dead(model, tasks, training.benchmark.outputs)
+    return Result(model.runs, accuracy, history.curve_steps, points, training.seconds(), model, dead)
 
 
 def _resume(training: Training) -> History | None:

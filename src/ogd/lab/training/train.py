@@ -1,5 +1,6 @@
 """`train`: a benchmark, a model and a method → a result."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -45,7 +46,8 @@ def train(
     next. With `curve_every=N` the accuracy on the tasks seen so far is recorded every N steps. `first` is the first
     task, already trained: it is the same for all methods (see `first_task`). Training resumes from `checkpoint`, which
     is written after tasks and epochs, and the result is the same as without a break. Weights that are no longer finite
-    raise `Diverged`, unless `check` is false. `result.model` holds the trained weights.
+    raise `Diverged`, and runs that end dead (`result.dead`), with the same outputs for most test inputs, cause a
+    warning, unless `check` is false. `result.model` holds the trained weights.
 
     Examples:
         >>> import torch
@@ -66,7 +68,10 @@ def train(
     report = display or (progress if not isinstance(progress, bool) else Silent())
     training = Training(benchmark, stack, method, schedule, report, check, checkpoint)
     with display or nullcontext():
-        return run(training, first)
+        result = run(training, first)
+    if check:
+        _warn_of_dead(result, training)
+    return result
 
 
 def first_task(
@@ -81,6 +86,17 @@ def first_task(
     training = Training(alone, model, SGD(), schedule, report, checkpoint=checkpoint)
     seconds = run(training, None).seconds
     return replace(training.history, seconds=seconds)
+
+
+def _warn_of_dead(result: Result, training: Training) -> None:
+    runs = [str(run) for run, dead in zip(result.runs, result.dead, strict=True) if dead]
+    if runs:
+        which = f"run{'s' * (len(runs) > 1)} {', '.join(runs)} of {training.method!r} on {training.benchmark.name}"
+        warnings.warn(
+            f"{which} ended dead: most test inputs of every task get the same outputs. Usually a step was too large: "
+            f"lower lr, which is {training.schedule.lr:g}, or the weight of what the method adds",
+            stacklevel=3,
+        )
 
 
 def _stack(model: Stack | Callable[[], nn.Module], runs: int | Sequence[int] | None, seed: int) -> Stack:

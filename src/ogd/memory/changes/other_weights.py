@@ -2,7 +2,8 @@
 
 Under protection G u = 0, up to rounding, for the displacement u since the last task was remembered. Any other change of
 the weights shows in the cosines of u with the stored gradients, |g_i · u| / (‖g_i‖ ‖u‖), which are about 1 / √p or
-larger if p weights move freely.
+larger if p weights move freely. A softness μ leaves |S G P u| ≤ ½ √μ |u|, so the mean square of the cosines of P u
+with n gradients is at most μ |u|² / (4 n |P u|²).
 
 A file does not hold the weights w. It holds g_i · w for some rows i, and a sketch of w: sums of the weights in groups,
 with random signs. Both are linear in w, so the differences between two models give g_i · u and, roughly, ‖u‖.
@@ -30,6 +31,7 @@ SAMPLED_ROWS = 16  # rows of G
 # direction, as a share of ‖w‖, if the steps are hardly larger.
 ROUNDING = {torch.bfloat16: (0.2, 2**-5), torch.float16: (0.05, 2**-8)}
 ROUNDING_ELSE = (0.005, 2**-19)
+SOFT = 3  # times √(μ / n): the largest cosine of a soft projection if it leaves a sixth of an update or more
 GROUPS = 64  # groups of a sketch, which give ‖u‖ to about a tenth
 PART = 2**22  # weights that are summed at a time
 ROUNDED = 2**-8  # share of ‖w‖ that a checkpoint in half precision may lose by rounding
@@ -38,13 +40,16 @@ ALIKE = 0.5  # the least cosine of sketches of related weights; that of unrelate
 Weights = Mapping[str, Tensor]
 
 
-def outputs_moved(store: Store, params: Weights, before: Weights) -> bool:
-    """Return whether the change of the weights has moved remembered outputs, to first order and beyond rounding."""
+def outputs_moved(store: Store, params: Weights, before: Weights, softness: float) -> bool:
+    """Return whether the change of the weights has moved remembered outputs, to first order, more than protection does.
+
+    Rounding and softness explain small changes.
+    """
     u = {name: params[name].detach() - w for name, w in before.items() if _comparable(params.get(name), w)}
     parts = store.sharded == "columns"
     moved = norm(u, parts)
     weights = {name: before[name] for name in u}
-    return bool(moved) and largest_overlap(store, u) > moved * cosine_tolerance(weights, moved, parts)
+    return bool(moved) and largest_overlap(store, u) > moved * cosine_tolerance(store, weights, moved, softness)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +89,7 @@ class Fingerprint:
             return None
         return {"along": self.along.tolist(), "sketch": self.sketch.tolist(), "names": self.names}
 
-    def differs(self, store: Store, weights: Weights) -> bool:
+    def differs(self, store: Store, weights: Weights, softness: float = 0.0) -> bool:
         """Return whether weights are unrelated to these, or were not reached from them under protection.
 
         Without rows only the first can be checked, and neither for weights of other names or shapes.
@@ -94,7 +99,8 @@ class Fingerprint:
         if now.names != self.names or not moved > ROUNDED * float(self.sketch.norm()):
             return False
         lengths = (now.along - self.along).abs() * inverse_lengths(sampled_overlaps(store, weights)[1])
-        leaks = len(lengths) > 0 and float(lengths.max()) > moved * cosine_tolerance(weights, moved)
+        tolerance = cosine_tolerance(store, weights, moved, softness)
+        leaks = len(lengths) > 0 and float(lengths.max()) > moved * tolerance
         alike = torch.nn.functional.cosine_similarity(now.sketch[0], self.sketch[0], dim=0)
         return leaks or bool(self.sketch[0].any() and alike < ALIKE)
 
@@ -108,11 +114,16 @@ def warn_of_other_weights(why: str) -> None:
     )
 
 
-def cosine_tolerance(weights: Weights, moved: float, parts: bool = False) -> float:
-    """Return the largest cosine that rounding can explain if the weights, or their parts, have moved by `moved`."""
+def cosine_tolerance(store: Store, weights: Weights, moved: float, softness: float) -> float:
+    """Return the largest cosine that rounding and softness can explain if the weights have moved by `moved`.
+
+    The weights may be the parts of a rank, as the store's columns are.
+    """
     known = {name: ROUNDING.get(w.dtype, ROUNDING_ELSE) for name, w in weights.items()}
+    parts = store.sharded == "columns"
     anywhere = norm({name: w.detach() * known[name][1] for name, w in weights.items()}, parts)
-    return max(cosine for cosine, _ in known.values()) + anywhere / moved
+    soft = SOFT * math.sqrt(softness / max(len(store), 1))
+    return max(cosine for cosine, _ in known.values()) + anywhere / moved + soft
 
 
 def norm(tensors: Weights, parts: bool = False) -> float:

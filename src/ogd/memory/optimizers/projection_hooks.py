@@ -2,10 +2,12 @@
 
 With every = k the displacement of k steps, a window, is projected at once: w ← anchor + P (w − anchor), where the
 anchor is a copy of the weights before the first step. As P = I − Gᵀ K⁺ G that is  w ← w − Gᵀ K⁺ G (w − anchor).
+K⁺ may be soft (`projection/pseudo_inverse.py`).
 
 An exception, such as an error of the optimizer or Ctrl-C, may end a step or a projection at any point. The anchor is
 kept, and the window stays open, until its projection is complete. So the next step, `settle`, `remember` or
-`unprotect` projects the weights as they are then. As P P = P, weights that are projected already do not change. A
+`unprotect` projects the weights as they are then. As P P = P, weights that are projected already do not change (with a
+softness, what moves remembered outputs shrinks once more). A
 projection that is interrupted while it corrects the weights undoes its corrections, up to rounding.
 """
 

@@ -10,25 +10,32 @@ from torch import Tensor
 from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import Block
 from ogd.memory.projection.columns import Columns
-from ogd.memory.projection.pseudo_inverse import NEGLIGIBLE, cutoff, scales, whitener
+from ogd.memory.projection.pseudo_inverse import NEGLIGIBLE, SAFE, cutoff, inverse_lengths, whitener
 from ogd.memory.projection.solve import Iterative, Whitened
 from ogd.memory.projection.store import Store
 from ogd.memory.ranks.collective import gather_results, sum_over_ranks
 from ogd.tensor_files import is_finite
 
 DIRECT = 5_000  # directions up to which K is formed
+SOFT_DIRECT = 10_000  # the same with a softness, where an eigendecomposition is never needed
 SLOW = 1_000  # directions from which an eigendecomposition takes seconds
 EXHAUSTED = 0.01  # share of an update below which hardly anything can be learned
 
 
 class Projector:
-    """P = I − Gᵀ K⁺ G for the parameters of `G`. If G is sharded, the methods are collective."""
+    """P = I − Gᵀ K⁺ G for the parameters of `G`. If G is sharded, the methods are collective.
 
-    def __init__(self, G: Columns, solve: Whitened | Iterative):
-        self.G, self.solve = G, solve
+    Args:
+        G: the rows.
+        solve: applies K⁺.
+        penalty: μ |g_i|² of each row. With D = diag(penalty), c = K⁺ s solves (K + D) c = s.
+        dropped: the number of rows that count as zero.
+    """
+
+    def __init__(self, G: Columns, solve: Whitened | Iterative, penalty: Tensor, dropped: int):
+        self.G, self.solve, self.penalty, self.dropped = G, solve, penalty.to(G.dtype), dropped
         self.names, self.n = tuple(G.params), G.n
-        self.last: tuple[Tensor, Tensor] | None = None  # |u − P u|² and |u|² of the last update of a single model
-        self.dropped = 0  # the number of rows that count as zero
+        self.last: tuple[Tensor, Tensor] | None = None  # |u|² − |P u|² and |u|² of the last update of a single model
         self._warned = False
 
     @property
@@ -53,7 +60,8 @@ class Projector:
         if s.ndim == 1:
             norms = [norm.to(s) for norm in torch._foreach_norm(list(opposite))]
             square = torch.stack(norms).square().sum()
-            self.last = (c @ s, sum_over_ranks(square)[0] if self.G.sharded == "columns" else square)
+            total = sum_over_ranks(square)[0] if self.G.sharded == "columns" else square
+            self.last = (c @ (s + self.penalty * c), total)
         return c
 
     def is_finite(self) -> bool:
@@ -86,7 +94,8 @@ class Projector:
             self._warned = True
             warnings.warn(
                 f"{share:.2%} of an update is left after its projection: {self.n:,} directions leave hardly any room "
-                "to learn; remember fewer examples per task (per_task=) or use a larger model",
+                "to learn; remember fewer examples per task (per_task=), project more softly (softness=) or use a "
+                "larger model",
                 stacklevel=4,
             )
 
@@ -99,27 +108,31 @@ def remaining_share(last: tuple[Tensor, Tensor]) -> float:
     return max(1 - removed / whole, 0.0) ** 0.5 if whole > 0 else 1.0
 
 
-def projector_of(store: Store, params: Mapping[str, Tensor]) -> Projector | None:
+def projector_of(store: Store, params: Mapping[str, Tensor], softness: float = 0.0) -> Projector | None:
     """Return P for the parameters that have stored gradients; None if none of them has. Collective if sharded."""
     store.check_shapes({name: p.shape for name, p in params.items()})
     params = {name: p for name, p in params.items() if name in store.shapes}
     if not params:
         return None
+    if softness < SAFE:  # rounding leaves more
+        softness = 0.0
     G = Columns(store.only(params), params, len(store), store.sharded)
+    if G.n > (SOFT_DIRECT if softness else DIRECT) and not G.lead:
+        squares = G.squares()
+        solve: Whitened | Iterative = Iterative(G, inverse_lengths(squares), softness)
+    else:
+        squares = store.gram(params).diagonal(dim1=-2, dim2=-1)
+        solve = Whitened(_whitener(store, G, softness).to(G.dtype))
+    # in some of its parameters a row may well be zero
     whole = not G.lead and len(params) == len(store.shapes)
-    if G.n > DIRECT and not G.lead:
-        return _count_dropped(Projector(G, solve := Iterative(G)), solve.scale, whole)
-    W = store.triangular_whitener(params)
+    return Projector(G, solve, softness * squares, int((inverse_lengths(squares) == 0).sum()) if whole else 0)
+
+
+def _whitener(store: Store, G: Columns, softness: float) -> Tensor:
+    """Return W by Cholesky, or by an eigendecomposition if some rows depend on others."""
+    W = store.triangular_whitener(G.params, softness)
     if W is not None:
-        return Projector(G, Whitened(W.to(G.dtype)))
+        return W
     if G.n > SLOW and not G.lead:
         warn_of_work(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
-    K = store.gram(params)
-    W = whitener(K, cutoff(G.n, G.dtype))
-    return _count_dropped(Projector(G, Whitened(W.to(G.dtype))), scales(K), whole)
-
-
-def _count_dropped(projector: Projector, scale: Tensor, whole: bool) -> Projector:
-    """Count the rows that are zero in the whole model; in some of its parameters a row may well be zero."""
-    projector.dropped = int((scale == 0).sum()) if whole else 0
-    return projector
+    return whitener(store.gram(G.params), cutoff(G.n, G.dtype), softness)

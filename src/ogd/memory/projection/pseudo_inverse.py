@@ -1,8 +1,14 @@
-"""Pure functions for the pseudo-inverse K⁺ of the Gram matrix, as W with K⁺ = Wᵀ W.
+"""Pure functions for the pseudo-inverse K⁺ of the Gram matrix, exact or soft, as W with K⁺ = Wᵀ W.
 
-    K = G Gᵀ                     (..., n, n), float64
-    P = I − Gᵀ K⁺ G              the projection onto the directions that are still free
-    K⁺ = Wᵀ W                    W G has orthonormal rows: Gram–Schmidt's basis, never formed
+    K = G Gᵀ                             (..., n, n), float64
+    S = diag(1 / |g_i|)                  scales the rows of G to length 1; a zero row stays zero
+    K⁺ = Wᵀ W = S (S K S + μ I)⁺ S       with the softness μ ≥ 0
+    P = I − Gᵀ K⁺ G
+
+For μ = 0, P is the projection onto the directions that are still free, and W G has orthonormal rows: Gram–Schmidt's
+basis, never formed. For μ > 0, remembered outputs may change a little if that leaves more of the update:
+
+    P u = argmin_v  ½ |v − u|² + |S G v|² / 2μ
 
 Leading axes `...` are for stacks of runs, each with its own K.
 """
@@ -11,8 +17,7 @@ import torch
 from torch import Tensor
 
 NEGLIGIBLE = 1e-12  # a gradient this much smaller than the largest counts as zero
-POWER_STEPS = 6
-SAFE = 1e-8  # a relative eigenvalue of K far above every cut-off
+SAFE = 2e-10  # a relative eigenvalue of K above every cut-off
 
 
 def cutoff(n: int, dtype: torch.dtype) -> float:
@@ -29,8 +34,8 @@ def cutoff(n: int, dtype: torch.dtype) -> float:
     return rounding if dtype == torch.float64 else max(rounding, 1e-10)
 
 
-def whitener(K: Tensor, rtol: float) -> Tensor:
-    """Return W (..., r, n) with K⁺ = Wᵀ W, so that W G has orthonormal rows which span the rows of G.
+def whitener(K: Tensor, rtol: float, softness: float = 0.0) -> Tensor:
+    """Return W (..., r, n) with K⁺ = Wᵀ W by an eigendecomposition, for any K.
 
     Rows of G are scaled to length 1 first, so that only dependent rows are cut off, not small ones. In a stack r is
     the largest rank, and a run of a lower rank has zero rows.
@@ -46,18 +51,17 @@ def whitener(K: Tensor, rtol: float) -> Tensor:
     scale = scales(K)
     lam, V = torch.linalg.eigh(scale.unsqueeze(-1) * K * scale.unsqueeze(-2))  # ascending
     keep = _independent(lam, rtol)
-    W: Tensor = torch.where(keep, lam.rsqrt(), 0).unsqueeze(-1) * V.mT * scale.unsqueeze(-2)
+    W: Tensor = torch.where(keep, (lam + softness).rsqrt(), 0).unsqueeze(-1) * V.mT * scale.unsqueeze(-2)
     r = int(keep.sum(-1).max()) if K.numel() else 0
     return W[..., K.shape[-1] - r :, :]
 
 
-def triangular_whitener(K: Tensor, known: Tensor | None = None) -> Tensor | None:
-    """Return a triangular W (n, n) of one model by Cholesky; None if K is not well conditioned.
+def triangular_whitener(K: Tensor, known: Tensor | None = None, softness: float = 0.0) -> Tensor | None:
+    """Return a triangular W (..., n, n) by Cholesky; None if Cholesky fails, or if μ = 0 and K is badly conditioned.
 
-    With S = diag(1 / |g_i|), which scales rows to length 1, S K S = L Lᵀ and W = L⁻¹ S. If `known` is the W of the
-    first rows, only the new rows are computed:
+    S K S + μ I = L Lᵀ and W = L⁻¹ S. If `known` is the W of the first rows, only the new rows are computed:
 
-        B = S K_new,old Wᵀ,    C Cᵀ = S K_new S − B Bᵀ,    W' = [−C⁻¹ B W, C⁻¹ S].
+        B = S K_new,old Wᵀ,    C Cᵀ = S K_new S + μ I − B Bᵀ,    W' = [−C⁻¹ B W, C⁻¹ S].
 
     This takes a fraction of the time of `whitener`, and less if few rows are new.
 
@@ -68,31 +72,30 @@ def triangular_whitener(K: Tensor, known: Tensor | None = None) -> Tensor | None
         >>> torch.allclose(W.mT @ W, K.inverse())
         True
     """
-    m, scale = 0 if known is None else len(known), scales(K)
-    if not bool((scale > 0).all()):
+    m, scale = 0 if known is None else known.shape[-1], scales(K)
+    if not softness and not bool((scale > 0).all()):
         return None
-    new = scale[m:, None] * K[m:] * scale
-    most = float(new.abs().sum(1).amax())  # at least the largest eigenvalue
-    corner = new[:, m:]
+    new = scale[..., m:, None]
+    corner = new * K[..., m:, m:] * new.mT
+    corner.diagonal(dim1=-2, dim2=-1).add_(softness)
     if known is not None:
-        B = scale[m:, None] * K[m:, :m] @ known.mT
-        corner = corner - B @ B.mT
+        B = new * K[..., m:, :m] @ known.mT
+        corner -= B @ B.mT
     C, failed = torch.linalg.cholesky_ex(corner)
-    if int(failed):
+    if bool(failed.any()):
         return None
-    W = torch.linalg.solve_triangular(C, torch.diag(scale[m:]), upper=False)
+    W = torch.linalg.solve_triangular(C, torch.diag_embed(scale[..., m:]), upper=False)
     if known is not None:
         below = -torch.linalg.solve_triangular(C, B @ known, upper=False)
-        W = torch.cat([torch.cat([known, K.new_zeros(m, len(C))], 1), torch.cat([below, W], 1)])
-    return W if _smallest_eigenvalue(W / scale) > SAFE * most else None
+        W = torch.cat([torch.nn.functional.pad(known, (0, W.shape[-1])), torch.cat([below, W], -1)], -2)
+    return W if softness or _is_well_conditioned(K, W, scale) else None
 
 
-def _smallest_eigenvalue(X: Tensor) -> float:
-    """Return an upper bound of the smallest eigenvalue of (Xᵀ X)⁻¹ by the power method."""
-    v = torch.randn(len(X), dtype=X.dtype, generator=torch.Generator().manual_seed(0)).to(X.device)
-    for _ in range(POWER_STEPS):
-        v = coefficients(X, v / v.norm())
-    return 1 / float(v.norm())
+def _is_well_conditioned(K: Tensor, W: Tensor, scale: Tensor) -> bool:
+    """Return whether each eigenvalue of S K S is more than SAFE of the largest one."""
+    inverse = W.square() @ K.diagonal()  # sums to the trace of (S K S)⁻¹, at least 1 / the smallest eigenvalue
+    most = scale * (K.abs() @ scale)  # row sums, at least the largest eigenvalue
+    return bool(SAFE * most.amax() * inverse.sum() < 1)
 
 
 def rank(K: Tensor, rtol: float) -> Tensor:
@@ -110,12 +113,12 @@ def rank(K: Tensor, rtol: float) -> Tensor:
 
 def scales(K: Tensor) -> Tensor:
     """Return 1 / |g_i| for each row of G, (..., n), and 0 for rows that count as zero."""
-    return inverse_lengths(K.diagonal(dim1=-2, dim2=-1).clamp(min=0))
+    return inverse_lengths(K.diagonal(dim1=-2, dim2=-1))
 
 
 def inverse_lengths(squares: Tensor) -> Tensor:
     """Return 1 / |g_i| from |g_i|² of each row, (..., n), and 0 for rows that count as zero."""
-    norms = squares.sqrt()
+    norms = squares.clamp(min=0).sqrt()
     floor = NEGLIGIBLE * norms.amax(-1, keepdim=True) if norms.shape[-1] else norms
     return torch.where(norms > floor, 1 / norms, 0)
 

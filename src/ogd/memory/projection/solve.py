@@ -1,11 +1,12 @@
-"""Two ways to compute c = K⁺ s.
+"""Two ways to compute c = K⁺ s, with the softness μ.
 
     Whitened    K⁺ = Wᵀ W (`pseudo_inverse`)
-    Iterative   K c = s by conjugate gradients with K v = G (Gᵀ v), for many rows, without forming K
+    Iterative   (K + μ I) c = s by conjugate gradients with K v = G (Gᵀ v), for many rows, without forming K
 
-The preconditioner of `Iterative` approximates K from m sampled rows (Nyström). With F = K_·m W_mᵀ, K ≈ F Fᵀ + σ I,
-where σ is the mean of the diagonal of K − F Fᵀ. Its inverse is (I − F (σ I + FᵀF)⁻¹ Fᵀ) / σ. The residual s − K c is
-the change of the remembered outputs, to first order, that the projected update still causes.
+The rows of G are scaled to length 1. The preconditioner of `Iterative` approximates K from m sampled rows (Nyström).
+With F = K_·m W_mᵀ, K + μ I ≈ F Fᵀ + σ I, where σ − μ is the mean of the diagonal of K − F Fᵀ. Its inverse is
+(I − F (σ I + FᵀF)⁻¹ Fᵀ) / σ. The residual s − (K + μ I) c is the change of the remembered outputs, to first order, that
+the projected update causes beyond what the softness allows.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from torch import Tensor
 from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import working_dtype
 from ogd.memory.projection.columns import Columns
-from ogd.memory.projection.pseudo_inverse import coefficients, inverse_lengths
+from ogd.memory.projection.pseudo_inverse import coefficients
 
 TOLERANCE = 1e-3  # share of the first-order change of the remembered outputs that may remain
 MAX_ITERATIONS = 500
@@ -43,18 +44,17 @@ class Whitened:
 class Iterative:
     """Compute K⁺ s by products with G, without K. Collective if G is sharded."""
 
-    def __init__(self, G: Columns):
-        self.G, self.iterations = G, 0
+    def __init__(self, G: Columns, scale: Tensor, softness: float = 0.0):
+        self.G, self.softness, self.iterations = G, softness, 0
         step = max(G.n // 16, 1)
         sample = [slice(a, min(a + max(SAMPLE // 16, 1), G.n)) for a in range(0, G.n, step)]
         width = sum(piece.block.nbytes for piece in G.pieces) / G.n / 4
         rows = sum(part.stop - part.start for part in sample)
         warn_of_work(f"preparing {G.n:,} directions", G.n * rows * width / 1e9, G.n * rows * 12)
         C = torch.cat([G.gram(part) for part in sample], 1)  # (n, m)
-        scale = inverse_lengths(G.squares())  # rows of length 1
         index = torch.cat([torch.arange(part.start, part.stop) for part in sample]).to(C.device)
         C = scale.unsqueeze(1) * C * scale[index]
-        self.precondition = Nystrom(C, C[index], G.dtype)
+        self.precondition = Nystrom(C, C[index], G.dtype, softness)
         self.scale = scale.to(G.dtype)
 
     def __call__(self, s: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class Iterative:
         def product(v: Tensor) -> Tensor:
             torch._foreach_zero_(zeros)
             self.G.add_combination(zeros, (self.scale * v).to(self.G.dtype))
-            return self.scale * self.G.overlap(zeros)
+            return self.scale * self.G.overlap(zeros) + self.softness * v
 
         c, self.iterations = conjugate_gradients(product, self.scale * s, self.precondition)
         return (self.scale * c).to(self.G.dtype)
@@ -103,11 +103,11 @@ def conjugate_gradients(
 class Nystrom:
     """The preconditioner from K of all unit rows with m sampled ones, C (n, m), and from K of the sample."""
 
-    def __init__(self, C: Tensor, sampled: Tensor, dtype: torch.dtype):
+    def __init__(self, C: Tensor, sampled: Tensor, dtype: torch.dtype, softness: float = 0.0):
         lam, V = torch.linalg.eigh(sampled)
         keep = lam > JITTER * lam[-1]
         F = C @ (V[:, keep] * lam[keep].rsqrt())  # (n, m)
-        self.sigma = max(float((1 - F.square().sum(1)).clamp(min=0).mean()), JITTER)
+        self.sigma = max(float((1 - F.square().sum(1)).clamp(min=0).mean()), JITTER) + softness
         eye = torch.eye(F.shape[1], dtype=C.dtype, device=C.device)
         H = torch.linalg.inv(torch.linalg.cholesky(F.mT @ F + self.sigma * eye))
         self.E: Tensor = (F @ H.mT).to(dtype)  # (n, m): F (σ I + FᵀF)⁻¹ Fᵀ = E Eᵀ

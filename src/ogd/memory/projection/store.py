@@ -43,8 +43,7 @@ class Store:
         self.rows_per_example = tuple([1] * len(self.tasks) if rows_per_example is None else rows_per_example)
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
-        self.whiteners: dict[frozenset[str], Tensor] = {}  # W for each K that is well conditioned
-        self.singular: set[frozenset[str]] = set()  # the keys of the other K
+        self.whiteners: dict[tuple[frozenset[str], float], Tensor] = {}  # triangular W of each K and softness
 
     def __len__(self) -> int:
         return sum(self.tasks)
@@ -90,19 +89,17 @@ class Store:
             return len(self)
         return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
 
-    def triangular_whitener(self, names: Collection[str]) -> Tensor | None:
-        """Return W, extended from the W of fewer rows; None for a stack, or if a cut-off might change K⁺."""
-        key, K = frozenset(names), self.gram(names)
-        if self.lead or not len(self) or key in self.singular:
+    def triangular_whitener(self, names: Collection[str], softness: float = 0.0) -> Tensor | None:
+        """Return W, extended from the W of fewer rows; None if a cut-off might change K⁺, or for a stack if μ = 0."""
+        key, K = (frozenset(names), softness), self.gram(names)
+        if not len(self) or (self.lead and not softness):
             return None
         W = self.whiteners.pop(key, None)
-        if W is None or len(W) < len(self):
+        if W is None or W.shape[-1] < len(self):
             warn_of_work(f"K⁺ of {len(self):,} directions", 2 * len(self) ** 3 / 3e9, 20 * K.numel())
-            W = triangular_whitener(K, W)
-            if W is None:
-                self.singular.add(key)
-                return None
-        self.whiteners[key] = W
+            W = triangular_whitener(K, W, softness)
+        if W is not None:
+            self.whiteners[key] = W
         return W
 
     def with_task(self, new: Iterable[Piece], rows: int, shapes: Shapes, rows_per_example: int = 1) -> "Store":
@@ -114,7 +111,6 @@ class Store:
             pieces, (*self.tasks, rows), self.shapes | stored, (*self.rows_per_example, rows_per_example), self.sharded
         )
         store.grams, store.whiteners = dict(self.grams), dict(self.whiteners)
-        store.singular = set(self.singular)
         return store
 
     @property
