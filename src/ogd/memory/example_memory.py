@@ -1,6 +1,7 @@
 """class ExampleMemory: keep a few examples with the model's outputs, and protect these outputs by rehearsal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ogd.memory.arguments import (
     check_classes,
     check_count,
     check_every,
+    check_flag,
     check_generator,
     check_logits,
     check_loss_weights,
@@ -26,7 +28,7 @@ from ogd.memory.arguments import (
     check_task,
 )
 from ogd.memory.changes.other_weights import SAMPLED_ROWS, Fingerprint, warn_of_other_weights
-from ogd.memory.data.batches import CHUNK_SIZE, Chunk, as_pair, length
+from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, as_pair, length
 from ogd.memory.data.budget import Budget
 from ogd.memory.data.calling import Logits, ScoredModel, scores
 from ogd.memory.data.distributed_sampling import all_examples
@@ -35,15 +37,18 @@ from ogd.memory.data.uncertainty import UncertainSample
 from ogd.memory.examples.clustering import ClusteredSample
 from ogd.memory.examples.examples_state import examples_from_state, examples_state
 from ogd.memory.examples.kept_examples import Batch, Examples, Task
-from ogd.memory.examples.loss import original_outputs, reference_losses, remembered_loss
+from ogd.memory.examples.loss import original_outputs, reference_losses, remembered_loss, squared_change
 from ogd.memory.examples.prefetch import Prefetcher, draw
 from ogd.memory.examples.recording import record_examples
+from ogd.memory.examples.rehearsal_gradient import micro_batches, sum_gradients
 from ogd.memory.examples.reservoir import reservoir
 from ogd.memory.explanation import Explanation, explain_examples
 from ogd.memory.memory import Memory, Optimizers
+from ogd.memory.model.checkpointing import checkpointing
 from ogd.memory.model.eval_mode import eval_mode, isolated_eval_mode
 from ogd.memory.model.parameters import device_of, unwrap
 from ogd.memory.model.supported import check_model, check_parameters
+from ogd.memory.model.training_pass import TrainingPass
 from ogd.memory.optimizers.rehearsal_hooks import Rehearsal
 from ogd.memory.optimizers.step_hooks import Protection
 from ogd.memory.projection.store import Store
@@ -61,9 +66,8 @@ class ExampleMemory(Memory):
     """A few examples of finished tasks with the model's outputs, which protect these outputs by rehearsal.
 
     Inputs are packed into few bytes, without loss or almost, and kept with their labels, if there are any, and with the
-    outputs at the time. A kept example never changes. Labels that repeat the tokens of the input, as Hugging Face's
-    causal models take them, are kept as next tokens. A frozen model can be remembered too; its protection begins when
-    it is unfrozen.
+    outputs at the time. A kept example never changes. Of more than 4,096 class scores, such as a vocabulary's, the 32
+    largest probabilities are kept. A frozen model can be remembered too; its protection begins when it is unfrozen.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -89,6 +93,8 @@ class ExampleMemory(Memory):
             remembered outputs drift with them.
         distributed: whether the ranks of torch.distributed share one memory. False: each rank has its own memory, for
             its own model.
+        shift_labels: whether the model predicts, at each position, the label of the next, as causal language models
+            do. None: the model's own loss shows it, or there is an error where nothing does.
     """
 
     kind = "examples"
@@ -104,6 +110,7 @@ class ExampleMemory(Memory):
         shrink: bool = False,
         freeze_buffers: bool = True,
         distributed: bool = True,
+        shift_labels: bool | None = None,
     ):
         super().__init__(
             model,
@@ -115,11 +122,14 @@ class ExampleMemory(Memory):
             freeze_buffers=freeze_buffers,
             distributed=distributed,
         )
+        if shift_labels is not None:
+            check_flag("shift_labels", shift_labels)
+        self.shift_labels = shift_labels
         self.examples = Examples()
         self.seed = torch_seed()
         self.draws = 0  # number of rehearsed batches, which seeds the next draw
         self.observed = 0  # number of examples of the stream so far
-        self._prefetcher = Prefetcher()
+        self._prefetcher, self._training_pass = Prefetcher(), TrainingPass()
         self._resumed: list[tuple[int, float]] = []  # `_progress` of a loaded state, for optimizers to be protected
         self._alike: Examples | None = None  # the last examples that were found equal on all ranks
         self._had_protected_step = True  # whether there was a protected step since the last task was remembered
@@ -206,7 +216,8 @@ class ExampleMemory(Memory):
             draws = common_generator(draws) if self._shared else draws
             with isolated_eval_mode(model.model), torch.no_grad():
                 params, device = self._parameters.trainable(), device_of(self.model)
-                new = record_examples(model, params, chunks, device, expected=sample.count)
+                how = {"expected": sample.count, "shift_labels": self.shift_labels}
+                new = record_examples(model, params, chunks, device, **how)
                 examples = self._examples_here().with_task(new, task)
             if len(examples) == len(self):
                 raise ValueError("data is empty: there is no example to remember")
@@ -264,7 +275,9 @@ class ExampleMemory(Memory):
         check_bound(bound)
         optimizers = self._protectable(optimizer)
         resumed = self._take_resumed(len(optimizers))
-        return self._begin(Rehearsal(self, optimizers, every, batch_size, alpha, labels, bound, resumed))
+        rehearsal = self._begin(Rehearsal(self, optimizers, every, batch_size, alpha, labels, bound, resumed))
+        self._training_pass.watch(self.model)
+        return rehearsal
 
     def observe(self, x: Any, y: Any = None) -> None:
         """Keep a uniform draw of a stream without tasks, given its next batch.
@@ -308,7 +321,8 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, self.logits)
         with self._statistics.called_modules() as called, isolated_eval_mode(model.model), torch.no_grad():
             params, rows = self._parameters.trainable(), torch.tensor(enter)
-            new = list(record_examples(model, params, [chunk], device_of(self.model), rows=rows))
+            how = {"rows": rows, "shift_labels": self.shift_labels}
+            new = list(record_examples(model, params, [chunk], device_of(self.model), **how))
         examples = self._examples_here().select(torch.tensor(stay)) if stay else Examples()
         examples = examples.with_more(new) if stay else examples.with_task(new, Task())
         self.budget.check(examples)
@@ -391,7 +405,8 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, logits or self.logits, classes)
         sample = Sample(data, EXPLAINED, Generator().manual_seed(0), EXPLAINED)
         with isolated_eval_mode(model.model), torch.no_grad():
-            found = record_examples(model, self._parameters.trainable(), sample, device_of(self.model))
+            how = {"shift_labels": self.shift_labels}
+            found = record_examples(model, self._parameters.trainable(), sample, device_of(self.model), **how)
             examples = Examples().with_task(found, Task())
         if not len(examples):
             raise ValueError("data is empty: there is no example to explain")
@@ -416,7 +431,8 @@ class ExampleMemory(Memory):
         weights = Fingerprint.of(Store(), self._parameters.named()).to_state()
         progress = [list(one) for one in self._progress]
         draws = {"seed": self.seed, "draws": self.draws, "progress": progress, "observed": self.observed}
-        header = saving.header(self.kind, self._options(), self._statistics.names, weights)
+        options = self._options() | {"shift_labels": self.shift_labels}
+        header = saving.header(self.kind, options, self._statistics.names, weights)
         return header | draws | examples_state(self.examples)
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
@@ -493,6 +509,45 @@ class ExampleMemory(Memory):
 
     def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
         """Return the summed loss of drawn examples on this rank, and their number on all ranks; None if empty."""
+        drawn = self._draw_batches(batch_size, alpha)
+        if drawn is None:
+            return None
+        with eval_mode(self.model):
+            losses = [remembered_loss(self._outputs(batch), batch, alpha, labels) for batch in drawn]
+            loss = sum(losses[1:], start=losses[0]) if losses else torch.zeros((), device=device_of(self.model))
+        self._check_dependent(loss.requires_grad or not losses)
+        return loss, min(batch_size, len(self))
+
+    def _gradient_of_batch(
+        self, params: Sequence[Tensor], batch_size: int, alpha: float, labels: bool
+    ) -> tuple[Sequence[Tensor | None], Tensor, int] | None:
+        drawn = self._draw_batches(batch_size, alpha)
+        if drawn is None:
+            return None
+        n = min(batch_size, len(self))
+        divisor = n if any(p.dtype is torch.float16 for p in params) else 1  # the gradient of a sum may overflow
+        parts = [part for batch in drawn for part in micro_batches(batch, self._training_pass.numbers)]
+
+        def losses() -> Iterator[Tensor]:
+            for part in parts:
+                with self._training_pass.autocast(self.model):
+                    loss = remembered_loss(self._outputs(part), part, alpha, labels)
+                yield loss if divisor == 1 else loss / divisor
+
+        with eval_mode(self.model), checkpointing(self.model):
+            found, loss, dependent = sum_gradients(losses(), params)
+        self._check_dependent(dependent or not parts)
+        return found, torch.zeros((), device=device_of(self.model)) if loss is None else loss, n // divisor
+
+    def _check_dependent(self, dependent: bool) -> None:
+        if not dependent and self._parameters.trainable():
+            raise ValueError(
+                "the remembered outputs do not depend on any trainable parameter, so rehearsal cannot protect them: "
+                "check logits=, and look for .detach() or no_grad in the model"
+            )
+
+    def _draw_batches(self, batch_size: int, alpha: float) -> Sequence[Batch] | None:
+        """Return this rank's part of the next batch, one batch per form; None if the memory is empty."""
         if self._shared:
             self._check_alike()
         self._had_protected_step = True
@@ -501,16 +556,7 @@ class ExampleMemory(Memory):
         if not alpha and not any(group.labelled for group in self.examples.groups):
             raise ValueError("alpha=0 rehearses only labels, and no labels are kept: give alpha= a weight, such as 0.5")
         number, self.draws = self.draws, self.draws + 1
-        with eval_mode(self.model):
-            batches = self._batches(number, batch_size)
-            losses = [remembered_loss(self._outputs(batch), batch, alpha, labels) for batch in batches]
-            loss = sum(losses[1:], start=losses[0]) if losses else torch.zeros((), device=device_of(self.model))
-        if losses and not loss.requires_grad and self._parameters.trainable():
-            raise ValueError(
-                "the remembered outputs do not depend on any trainable parameter, so rehearsal cannot protect them: "
-                "check logits=, and look for .detach() or no_grad in the model"
-            )
-        return loss, min(batch_size, len(self))
+        return list(self._batches(number, batch_size))
 
     def _batches(self, number: int, size: int) -> Iterable[Batch]:
         """Return this rank's part of batch `number`, one batch per form; it may be empty."""
@@ -539,12 +585,9 @@ class ExampleMemory(Memory):
         with isolated_eval_mode(self.model), torch.no_grad():
             for some in rows.split(CHUNK_SIZE):
                 for batch in self._examples_here().batches(some):
-                    z = original_outputs(self._outputs(batch), batch.z).double()
-                    mask = batch.mask(z.shape[-1])
-                    z, before = (t if mask is None else t[mask] for t in (z, batch.z.double()))
-                    change += float((z - before).square().sum())
-                    size += float(before.square().sum())
-                    n += z.numel()
+                    for part in batch.split(max(CHUNK_BYTES // (4 * prod(batch.z.shape[1:])), 1)):
+                        moved, squares, numbers = squared_change(self._outputs(part), part)
+                        change, size, n = change + moved, size + squares, n + numbers
         return (change / max(n, 1)) ** 0.5, (size / max(n, 1)) ** 0.5
 
     def _settle(self) -> None:
@@ -554,6 +597,8 @@ class ExampleMemory(Memory):
     def _end(self, *ending: Protection) -> None:
         self._had_protected_step |= any(protection.stepped for protection in ending)
         super()._end(*ending)
+        if not self._protections:
+            self._training_pass.release()
 
     def _check_moves(self) -> None:
         self._had_protected_step |= any(p.stepped for p in self._protections)

@@ -33,8 +33,13 @@ class RehearsingMemory(ProtectingMemory, Protocol):
     def _shared(self) -> bool:
         """Whether several ranks share each batch."""
 
-    def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
-        """Return the summed loss of drawn examples on this rank, and their number on all ranks; None if empty."""
+    def _gradient_of_batch(
+        self, params: Params, batch_size: int, alpha: float, labels: bool
+    ) -> tuple[Sequence[Tensor | None], Tensor, int] | None:
+        """Return the gradient and the loss of drawn examples on this rank, and what both are to be divided by.
+
+        None if the memory is empty.
+        """
 
     def _protected_among(self, params: Params) -> Params:
         """Return the protected parameters among an optimizer's parameters."""
@@ -147,16 +152,10 @@ class Rehearsal(Protection):
                 return self._add(optimizer, place)
         held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         params = self._memory._protected_among(held)
-        drawn = self._memory._loss_of_batch(self.batch_size, self.alpha, self.labels)
+        drawn = self._memory._gradient_of_batch(params, self.batch_size, self.alpha, self.labels)
         if drawn is None:
             return None
-        loss, n = drawn
-        if any(p.dtype is torch.float16 for p in params):  # the gradient of a sum may overflow
-            loss, n = loss / n, 1
-        found: Sequence[Tensor | None] = [None] * len(params)
-        if loss.requires_grad and params:
-            found = torch.autograd.grad(loss, params, allow_unused=True)
-        loss = loss.detach()
+        found, loss, n = drawn
         if self._memory._shared:
             *found, loss = sum_over_ranks(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
         self.loss = float(loss) / n
