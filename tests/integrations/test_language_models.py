@@ -1,4 +1,4 @@
-"""Hugging Face's own language models: what a label is, few bytes, checkpointing, packed texts, errors before training."""
+"""Hugging Face's language models: what a label is, few bytes, checkpointing, packed texts, errors before training."""
 
 import copy
 

@@ -216,8 +216,9 @@ class ExampleMemory(Memory):
             draws = common_generator(draws) if self._shared else draws
             with isolated_eval_mode(model.model), torch.no_grad():
                 params, device = self._parameters.trainable(), device_of(self.model)
-                how = {"expected": sample.count, "shift_labels": self.shift_labels}
-                new = record_examples(model, params, chunks, device, **how)
+                new = record_examples(
+                    model, params, chunks, device, expected=sample.count, shift_labels=self.shift_labels
+                )
                 examples = self._examples_here().with_task(new, task)
             if len(examples) == len(self):
                 raise ValueError("data is empty: there is no example to remember")
@@ -321,8 +322,8 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, self.logits)
         with self._statistics.called_modules() as called, isolated_eval_mode(model.model), torch.no_grad():
             params, rows = self._parameters.trainable(), torch.tensor(enter)
-            how = {"rows": rows, "shift_labels": self.shift_labels}
-            new = list(record_examples(model, params, [chunk], device_of(self.model), **how))
+            device, shift_labels = device_of(self.model), self.shift_labels
+            new = list(record_examples(model, params, [chunk], device, rows=rows, shift_labels=shift_labels))
         examples = self._examples_here().select(torch.tensor(stay)) if stay else Examples()
         examples = examples.with_more(new) if stay else examples.with_task(new, Task())
         self.budget.check(examples)
@@ -405,8 +406,8 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, logits or self.logits, classes)
         sample = Sample(data, EXPLAINED, Generator().manual_seed(0), EXPLAINED)
         with isolated_eval_mode(model.model), torch.no_grad():
-            how = {"shift_labels": self.shift_labels}
-            found = record_examples(model, self._parameters.trainable(), sample, device_of(self.model), **how)
+            params, device = self._parameters.trainable(), device_of(self.model)
+            found = record_examples(model, params, sample, device, shift_labels=self.shift_labels)
             examples = Examples().with_task(found, Task())
         if not len(examples):
             raise ValueError("data is empty: there is no example to explain")
@@ -593,6 +594,8 @@ class ExampleMemory(Memory):
     def _settle(self) -> None:
         self._had_protected_step |= any(p.stepped for p in self._protections)
         super()._settle()
+        if not self._protections:
+            self._training_pass.release()
 
     def _end(self, *ending: Protection) -> None:
         self._had_protected_step |= any(protection.stepped for protection in ending)

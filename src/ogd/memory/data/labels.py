@@ -1,4 +1,4 @@
-"""Recognise labels (classes, numbers, next tokens), and check them against a model's outputs."""
+"""Recognise labels (classes and numbers), and check them against a model's outputs."""
 
 from collections.abc import Sequence
 from numbers import Number

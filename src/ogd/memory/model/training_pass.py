@@ -27,7 +27,8 @@ class TrainingPass:
     def watch(self, model: nn.Module) -> None:
         """Watch the passes of a model in training mode from now on."""
         if self._handle is None:
-            self._handle = model.register_forward_pre_hook(_Hook(self, model), with_kwargs=True)
+            hook = _Hook(self, model)
+            self._handle = hook.handle = model.register_forward_pre_hook(hook, with_kwargs=True)
 
     def release(self) -> None:
         """Watch no more."""
@@ -56,12 +57,15 @@ class _Hook:
     def __init__(self, last: TrainingPass | None = None, model: nn.Module | None = None):
         self.last = None if last is None else weakref.ref(last)
         self.model = None if model is None else weakref.ref(model)
+        self.handle: Any = None
 
     def __call__(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or self.last is None or self.model is None or self.model() is not model:
             return
         last = self.last()
-        if last is not None and model.training and torch.is_grad_enabled():
+        if last is None:  # the memory is gone
+            self.handle.remove()
+        elif model.training and torch.is_grad_enabled():
             last.note(model, (args, kwargs))
 
     def __reduce__(self) -> tuple[type["_Hook"], tuple[()]]:
