@@ -159,7 +159,8 @@ def test_rehearsal_checkpoints_as_the_users_forward_pass_does(make):
         model.train()
         layer = (model.transformer.h if make is gpt2 else model.model.layers)[0]
         count, inner = [], (layer.mlp)
-        handle = inner.register_forward_hook(lambda module, *_, count=count: count.append(module.training))
+        # before it, because the second call stops as soon as all tensors are there
+        handle = inner.register_forward_pre_hook(lambda module, *_, count=count: count.append(module.training))
         optimizer.step()
         handle.remove()
         calls.append(count)

@@ -19,13 +19,14 @@ def checkpointing(model: nn.Module) -> Iterator[None]:
 
     A backward pass that follows belongs into the block too: it calls the layers again.
     """
-    layers = [
+    layers: list[Any] = [
         module
         for module in model.modules()
         if getattr(module, "gradient_checkpointing", False) is True and hasattr(module, "_gradient_checkpointing_func")
     ]
-    functions: list[Any] = [layer._gradient_checkpointing_func for layer in layers]
-    configs = {id(config): config for m in layers if getattr(config := getattr(m, "config", None), "use_cache", False)}
+    functions = [layer._gradient_checkpointing_func for layer in layers]
+    found: list[Any] = [getattr(layer, "config", None) for layer in layers]
+    configs = {id(config): config for config in found if getattr(config, "use_cache", False)}
     handles: list[Any] = []
     try:
         for config in configs.values():
