@@ -11,8 +11,8 @@ followed by one of four, the first of them seven times in ten; 44 of 64 words pe
 successors; a causal transformer of 1 × 64. A score is the share of test examples whose class, or whose likeliest next
 word, is found.
 
-One optimizer trains both tasks, for 4, 3 and 6 epochs each; clipped SGD for four times as many, because its steps are at
-most 0.03 long. 200 examples of the first are kept. By hand, 32 of them join every step's loss, before
+One optimizer trains both tasks, for 4, 3 and 6 epochs each; clipped SGD for four times as many, because its steps are
+at most 0.03 long. 200 examples of the first are kept. By hand, 32 of them join every step's loss, before
 gradients are clipped: with their labels (ER), or with their labels and 0.5 × the squared change of outputs (DER++).
 """
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 
 from ogd.memory import ExampleMemory, GradientMemory, Memory, load
+from ogd.memory.examples import rehearsal_gradient
 from ogd.memory.optimizers.rehearsal_hooks import Rehearsal
 from two_ranks import on_ranks, results
 
@@ -88,17 +90,18 @@ def half(data: list[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
 
 def rehearsed(make: Callable[..., optim.Optimizer], options: Case, fsdp: Case, lengths: tuple[int, ...]) -> Case:
     fsdp = dict(fsdp)
-    divisor = fsdp.pop("divisor", None)
+    divisor, small = fsdp.pop("divisor", None), fsdp.pop("small", rehearsal_gradient.SMALL)
     model = shard(network(), **fsdp)
     if divisor is not None and dist.is_initialized():
         for module in (model, model.hidden, model.mix):
             module.set_gradient_divide_factor(divisor)
     memory, optimizer = ExampleMemory(model, None), make(model.parameters())
     rehearsal = memory.protect(optimizer, **options)
-    for data in tasks(lengths):
-        train(model, optimizer, data, mean=divisor is None)
-        memory.remember(half(data))
-    train(model, optimizer, tasks(lengths)[1], mean=divisor is None)
+    with patch.object(rehearsal_gradient, "SMALL", small):
+        for data in tasks(lengths):
+            train(model, optimizer, data, mean=divisor is None)
+            memory.remember(half(data))
+        train(model, optimizer, tasks(lengths)[1], mean=divisor is None)
     with torch.no_grad():
         model(tasks(lengths)[0][0][0])  # leaves the root's parameters whole
     stats = memory.stats()
@@ -112,8 +115,9 @@ def rehearsed(make: Callable[..., optim.Optimizer], options: Case, fsdp: Case, l
         (adam, {"every": 1, "batch_size": 1}, {"reshard_after_forward": False}, (4,)),
         (adam, {"every": 1, "batch_size": 3, "bound": 0.05}, {"reshard_after_forward": True}, (3, 4)),
         (sgd, {"every": 1, "batch_size": 5, "bound": None}, {"divisor": 1.0}, (3, 4)),
+        (sgd, {"every": 1, "batch_size": 9}, {"small": 0}, (4,)),
     ],
-    ids=["momentum", "a rank without a share", "bounded, two forms", "a sum over the ranks"],
+    ids=["momentum", "a rank without a share", "bounded, two forms", "a sum over the ranks", "micro-batches"],
 )
 def test_rehearsal_is_that_of_one_process(
     tmp_path: Path, make: Callable[..., optim.Optimizer], options: Case, fsdp: Case, lengths: tuple[int, ...]

@@ -1,6 +1,7 @@
 """class ExampleMemory: keep a few examples with the model's outputs, and protect these outputs by rehearsal."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ogd.memory.arguments import (
     check_classes,
     check_count,
     check_every,
+    check_flag,
     check_generator,
     check_logits,
     check_loss_weights,
@@ -26,7 +28,7 @@ from ogd.memory.arguments import (
     check_task,
 )
 from ogd.memory.changes.other_weights import SAMPLED_ROWS, Fingerprint, warn_of_other_weights
-from ogd.memory.data.batches import CHUNK_SIZE, Chunk, as_pair, length
+from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, as_pair, length
 from ogd.memory.data.budget import Budget
 from ogd.memory.data.calling import Logits, ScoredModel, scores
 from ogd.memory.data.distributed_sampling import all_examples
@@ -34,20 +36,23 @@ from ogd.memory.data.sampling import Sample
 from ogd.memory.examples.clustering import ClusteredSample
 from ogd.memory.examples.examples_state import examples_from_state, examples_state
 from ogd.memory.examples.kept_examples import Batch, Examples, Task
-from ogd.memory.examples.loss import original_outputs, reference_losses, remembered_loss
+from ogd.memory.examples.loss import original_outputs, reference_losses, remembered_loss, squared_change
 from ogd.memory.examples.prefetch import Prefetcher, draw
 from ogd.memory.examples.recording import record_examples
+from ogd.memory.examples.rehearsal_gradient import micro_batches, sum_gradients
 from ogd.memory.examples.reservoir import reservoir
 from ogd.memory.explanation import Explanation, explain_examples
 from ogd.memory.memory import Memory, Optimizers
+from ogd.memory.model.checkpointing import checkpointing
 from ogd.memory.model.eval_mode import eval_mode, isolated_eval_mode
 from ogd.memory.model.parameters import device_of, unwrap
 from ogd.memory.model.supported import check_model
+from ogd.memory.model.training_pass import TrainingPass
 from ogd.memory.optimizers.rehearsal_hooks import Rehearsal
 from ogd.memory.optimizers.step_hooks import Protection
 from ogd.memory.projection.store import Store
 from ogd.memory.ranks.agreement import check_same
-from ogd.memory.ranks.collective import common_generator, torch_seed
+from ogd.memory.ranks.collective import common_generator, sum_over_ranks, torch_seed
 from ogd.memory.ranks.sharded_parameters import is_sharded
 from ogd.memory.stats import ExampleStats
 
@@ -61,9 +66,8 @@ class ExampleMemory(Memory):
     """A few examples of finished tasks with the model's outputs, which protect these outputs by rehearsal.
 
     Inputs are packed into few bytes, without loss or almost, and kept with their labels, if there are any, and with the
-    outputs at the time. A kept example never changes. Labels that repeat the tokens of the input, as Hugging Face's
-    causal models take them, are kept as next tokens. A frozen model can be remembered too; its protection begins when
-    it is unfrozen.
+    outputs at the time. A kept example never changes. Of more than 4,096 class scores, such as a vocabulary's, the 32
+    largest probabilities are kept. A frozen model can be remembered too; its protection begins when it is unfrozen.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -89,6 +93,8 @@ class ExampleMemory(Memory):
             remembered outputs drift with them.
         distributed: whether the ranks of torch.distributed share one memory. False: each rank has its own memory, for
             its own model.
+        shift_labels: whether the model predicts, at each position, the label of the next, as causal language models
+            do. None: the model's own loss shows it, or there is an error where nothing does.
     """
 
     kind = "examples"
@@ -104,6 +110,7 @@ class ExampleMemory(Memory):
         shrink: bool = False,
         freeze_buffers: bool = True,
         distributed: bool = True,
+        shift_labels: bool | None = None,
     ):
         super().__init__(
             model,
@@ -115,11 +122,14 @@ class ExampleMemory(Memory):
             freeze_buffers=freeze_buffers,
             distributed=distributed,
         )
+        if shift_labels is not None:
+            check_flag("shift_labels", shift_labels)
+        self.shift_labels = shift_labels
         self.examples = Examples()
         self.seed = torch_seed()
         self.draws = 0  # number of rehearsed batches, which seeds the next draw
         self.observed = 0  # number of examples of the stream so far
-        self._prefetcher = Prefetcher()
+        self._prefetcher, self._training_pass = Prefetcher(), TrainingPass()
         self._resumed: list[tuple[int, float]] = []  # `_progress` of a loaded state, for optimizers to be protected
         self._alike: Examples | None = None  # the last examples that were found equal on all ranks
         self._had_protected_step = True  # whether there was a protected step since the last task was remembered
@@ -209,7 +219,9 @@ class ExampleMemory(Memory):
             draws = common_generator(draws) if self._shared else draws
             with isolated_eval_mode(model.model), torch.no_grad():
                 params, device = self._parameters.trainable(), device_of(self.model)
-                new = record_examples(model, params, chunks, device, expected=sample.count)
+                new = record_examples(
+                    model, params, chunks, device, expected=sample.count, shift_labels=self.shift_labels
+                )
                 examples = self._examples_here().with_task(new, task)
             if len(examples) == len(self):
                 raise ValueError("data is empty: there is no example to remember")
@@ -267,7 +279,9 @@ class ExampleMemory(Memory):
         check_bound(bound)
         optimizers = self._protectable(optimizer)
         resumed = self._take_resumed(len(optimizers))
-        return self._begin(Rehearsal(self, optimizers, every, batch_size, alpha, labels, bound, resumed))
+        rehearsal = self._begin(Rehearsal(self, optimizers, every, batch_size, alpha, labels, bound, resumed))
+        self._training_pass.watch(self.model)
+        return rehearsal
 
     def observe(self, x: Any, y: Any = None) -> None:
         """Keep a uniform draw of a stream without tasks, given its next batch.
@@ -311,7 +325,8 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, self.logits)
         with self._statistics.called_modules() as called, isolated_eval_mode(model.model), torch.no_grad():
             params, rows = self._parameters.trainable(), torch.tensor(enter)
-            new = list(record_examples(model, params, [chunk], device_of(self.model), rows=rows))
+            device, shift_labels = device_of(self.model), self.shift_labels
+            new = list(record_examples(model, params, [chunk], device, rows=rows, shift_labels=shift_labels))
         examples = self._examples_here().select(torch.tensor(stay)) if stay else Examples()
         examples = examples.with_more(new) if stay else examples.with_task(new, Task())
         self.budget.check(examples)
@@ -394,7 +409,8 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, logits or self.logits, classes)
         sample = Sample(data, EXPLAINED, Generator().manual_seed(0), EXPLAINED)
         with isolated_eval_mode(model.model), torch.no_grad():
-            found = record_examples(model, self._parameters.trainable(), sample, device_of(self.model))
+            params, device = self._parameters.trainable(), device_of(self.model)
+            found = record_examples(model, params, sample, device, shift_labels=self.shift_labels)
             examples = Examples().with_task(found, Task())
         if not len(examples):
             raise ValueError("data is empty: there is no example to explain")
@@ -419,7 +435,8 @@ class ExampleMemory(Memory):
         weights = Fingerprint.of(Store(), self._parameters.named()).to_state()
         progress = [list(one) for one in self._progress]
         draws = {"seed": self.seed, "draws": self.draws, "progress": progress, "observed": self.observed}
-        header = saving.header(self.kind, self._options(), self._statistics.names, weights)
+        options = self._options() | {"shift_labels": self.shift_labels}
+        header = saving.header(self.kind, options, self._statistics.names, weights)
         return saving.as_leaves(header | draws | examples_state(self.examples))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
@@ -481,6 +498,50 @@ class ExampleMemory(Memory):
 
     def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
         """Return the summed loss of drawn examples on this rank, and their number on all ranks; None if empty."""
+        drawn = self._draw_batches(batch_size, alpha)
+        if drawn is None:
+            return None
+        with eval_mode(self.model):
+            losses = [self._loss(batch, alpha, labels) for batch in drawn]
+            loss = sum(losses[1:], start=losses[0]) if losses else torch.zeros((), device=device_of(self.model))
+        self._check_dependent(loss.requires_grad or not losses)
+        return loss, min(batch_size, len(self))
+
+    def _gradient_of_batch(
+        self, params: Sequence[Tensor], batch_size: int, alpha: float, labels: bool
+    ) -> tuple[Sequence[Tensor | None], Tensor, int] | None:
+        drawn = self._draw_batches(batch_size, alpha)
+        if drawn is None:
+            return None
+        n, sharded = min(batch_size, len(self)), is_sharded(self.model)
+        # the gradient of a sum may overflow
+        divisor = n if sharded or any(p.dtype is torch.float16 for p in params) else 1
+        numbers = self._training_pass.numbers
+        if sharded:  # its ranks divide batches alike, by the size of all their training batches
+            (total,) = sum_over_ranks(torch.tensor(numbers or 0))
+            numbers = int(total) or None
+        parts = [part for batch in drawn for part in micro_batches(batch, numbers)]
+
+        def losses() -> Iterator[Tensor]:
+            for part in parts:
+                with self._training_pass.autocast(self.model):
+                    loss = self._loss(part, alpha, labels)
+                yield loss if divisor == 1 else loss / divisor
+
+        with eval_mode(self.model), checkpointing(self.model):
+            found, loss, dependent = sum_gradients(losses(), params, self.model if sharded else None)
+        self._check_dependent(dependent or not parts)
+        return found, torch.zeros((), device=device_of(self.model)) if loss is None else loss, n // divisor
+
+    def _check_dependent(self, dependent: bool) -> None:
+        if not dependent and self._parameters.trainable():
+            raise ValueError(
+                "the remembered outputs do not depend on any trainable parameter, so rehearsal cannot protect them: "
+                "check logits=, and look for .detach() or no_grad in the model"
+            )
+
+    def _draw_batches(self, batch_size: int, alpha: float) -> Sequence[Batch] | None:
+        """Return this rank's part of the next batch, one batch per form; None if the memory is empty."""
         if self._shared:
             self._check_alike()
         self._had_protected_step = True
@@ -489,33 +550,27 @@ class ExampleMemory(Memory):
         if not alpha and not any(group.labelled for group in self.examples.groups):
             raise ValueError("alpha=0 rehearses only labels, and no labels are kept: give alpha= a weight, such as 0.5")
         number, self.draws = self.draws, self.draws + 1
-        with eval_mode(self.model):
-            losses = list(self._losses(number, batch_size, alpha, labels))
-            loss = sum(losses[1:], start=losses[0]) if losses else torch.zeros((), device=device_of(self.model))
-        if losses and not loss.requires_grad and self._parameters.trainable():
-            raise ValueError(
-                "the remembered outputs do not depend on any trainable parameter, so rehearsal cannot protect them: "
-                "check logits=, and look for .detach() or no_grad in the model"
-            )
-        return loss, min(batch_size, len(self))
+        return list(self._batches(number, batch_size))
 
-    def _losses(self, number: int, size: int, alpha: float, labels: bool) -> Iterator[Tensor]:
-        """Yield the loss of this rank's part of batch `number`, one for each form; there may be none."""
+    def _batches(self, number: int, size: int) -> Iterable[Batch]:
+        """Return this rank's part of batch `number`, one batch per form; it may be empty. Ranks share a model's shards.
+
+        All ranks of a sharded model must call it equally often: they get the whole batch, and `_loss` divides it.
+        """
         examples = self._examples_here()
         if examples.same_form and not self._shared:
-            batches: Iterable[Batch] = [self._prefetcher.batch(examples, self.seed, number, size)]
-        else:
-            rows = draw(self.seed, number, len(self), size)
-            if is_sharded(self.model):  # its ranks must call it equally often
-                for batch in examples.batches(rows):
-                    yield self._loss_of_share(batch, alpha, labels)
-                return
-            batches = examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows)
-        for batch in batches:
-            yield remembered_loss(self._outputs(batch), batch, alpha, labels)
+            return [self._prefetcher.batch(examples, self.seed, number, size)]
+        rows = draw(self.seed, number, len(self), size)
+        divided = self._shared and not is_sharded(self.model)
+        return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if divided else rows)
 
-    def _loss_of_share(self, batch: Batch, alpha: float, labels: bool) -> Tensor:
-        """Return the loss of this rank's share of a batch; a rank without share computes that of another times 0."""
+    def _loss(self, batch: Batch, alpha: float, labels: bool) -> Tensor:
+        """Return the summed loss of a batch; of a sharded model, of this rank's share.
+
+        A rank without a share computes that of another times 0.
+        """
+        if not is_sharded(self.model):
+            return remembered_loss(self._outputs(batch), batch, alpha, labels)
         shares, r = batch.split(-(-len(batch) // dist.get_world_size())), dist.get_rank()
         share = shares[min(r, len(shares) - 1)]
         loss = remembered_loss(self._outputs(share), share, alpha, labels)
@@ -540,21 +595,22 @@ class ExampleMemory(Memory):
         with isolated_eval_mode(self.model), torch.no_grad():
             for some in rows.split(CHUNK_SIZE):
                 for batch in self._examples_here().batches(some):
-                    z = original_outputs(self._outputs(batch), batch.z).double()
-                    mask = batch.mask(z.shape[-1])
-                    z, before = (t if mask is None else t[mask] for t in (z, batch.z.double()))
-                    change += float((z - before).square().sum())
-                    size += float(before.square().sum())
-                    n += z.numel()
+                    for part in batch.split(max(CHUNK_BYTES // (4 * prod(batch.z.shape[1:])), 1)):
+                        moved, squares, numbers = squared_change(self._outputs(part), part)
+                        change, size, n = change + moved, size + squares, n + numbers
         return (change / max(n, 1)) ** 0.5, (size / max(n, 1)) ** 0.5
 
     def _settle(self) -> None:
         self._had_protected_step |= any(p.stepped for p in self._protections)
         super()._settle()
+        if not self._protections:
+            self._training_pass.release()
 
     def _end(self, *ending: Protection) -> None:
         self._had_protected_step |= any(protection.stepped for protection in ending)
         super()._end(*ending)
+        if not self._protections:
+            self._training_pass.release()
 
     def _check_moves(self) -> None:
         self._had_protected_step |= any(p.stepped for p in self._protections)

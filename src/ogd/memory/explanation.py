@@ -11,6 +11,7 @@ from ogd.memory.blocks.pieces import Piece
 from ogd.memory.data.batches import Chunk, TensorSlot
 from ogd.memory.examples.kept_examples import Examples, Group
 from ogd.memory.examples.packing import Packed
+from ogd.memory.examples.top_probabilities import Outputs, TopProbabilities
 from ogd.memory.gradients.gather import check_dependent, gather
 from ogd.memory.gradients.outputs import ChosenOutputs
 from ogd.memory.model.supported import check_model
@@ -95,7 +96,13 @@ def _parts(group: Group) -> list[tuple[str, int, str]]:
     names = [f"input{pytree.keystr(path)}" for path, leaf in leaves if isinstance(leaf, TensorSlot)]
     names += ["label"] * (group.y is not None)
     parts = [(name, leaf.data.nbytes, _how_packed(leaf)) for name, leaf in zip(names, group.packed, strict=True)]
-    return [*parts, ("output", group.z.nbytes, dtype_name(group.z.dtype))]
+    return [*parts, ("output", group.z.nbytes, _how_outputs(group.z))]
+
+
+def _how_outputs(z: Outputs) -> str:
+    if not isinstance(z, TopProbabilities):
+        return dtype_name(z.dtype)
+    return f"float16, the {z.places.shape[-1]} largest log-probabilities of {z.C:,} and the sum of the others"
 
 
 def _how_packed(leaf: Packed) -> str:

@@ -78,6 +78,8 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     found = {key: saved[key] for key in ("per_task", "params", "shrink", "freeze_buffers")}
     found["budget"] = Budget(*saved["budget"])
+    if not gradients:
+        found["shift_labels"] = saved["shift_labels"]
     if gradients:
         found |= {key: saved[key] for key in ("outputs", "softness", "chunk_size")}
         found["dtype"] = _DTYPES.get(saved["dtype"])
@@ -88,7 +90,7 @@ def _are_options(saved: Mapping[str, Any], gradients: bool) -> bool:
     """Return whether all options are there and have the right types; the memory checks their values."""
     params, budget = saved.get("params"), saved.get("budget")
     return (
-        _OPTIONS | ({"outputs", "softness", "chunk_size", "dtype"} if gradients else set()) == set(saved)
+        _OPTIONS | ({"outputs", "softness", "chunk_size", "dtype"} if gradients else {"shift_labels"}) == set(saved)
         and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
         and (isinstance(budget, list) and len(budget) == 2)
         and all(limit is None or is_whole(limit) for limit in budget)

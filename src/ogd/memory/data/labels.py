@@ -1,8 +1,8 @@
-"""Recognise labels (classes, numbers, next tokens), and check them against a model's outputs."""
+"""Recognise labels (classes and numbers), and check them against a model's outputs."""
 
 from collections.abc import Sequence
 from numbers import Number
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -10,6 +10,16 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 IGNORED = -100  # a label that does not count, as in torch's cross_entropy
+
+
+class Shaped(Protocol):
+    """Outputs, or anything else with their shape."""
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def shape(self) -> torch.Size: ...
 
 
 def as_labels(y: Any) -> Any:
@@ -39,13 +49,13 @@ def flat_labels(y: Any) -> Any:
     return y.squeeze(1) if column else y
 
 
-def classifies(z: Tensor, y: Tensor) -> bool:
+def classifies(z: Shaped, y: Tensor) -> bool:
     """Return whether y are the classes of outputs z: whole numbers, one per row of two or more outputs."""
     whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
     return whole and z.ndim > 1 and z.shape[-1] > 1 and y.shape == z.shape[:-1]
 
 
-def look_like_classes(y: Tensor, z: Tensor) -> bool:
+def look_like_classes(y: Tensor, z: Shaped) -> bool:
     """Return whether y seem to be classes in a form that `classifies` refuses: floats, one-hot, or several per row."""
     if z.ndim < 2 or z.shape[-1] < 2 or classifies(z, y):
         return False
@@ -60,23 +70,7 @@ def look_like_classes(y: Tensor, z: Tensor) -> bool:
     return bool(shares or ((zero | one).all() and zero.any() and one.any()))
 
 
-def next_tokens(y: Tensor | None, inputs: Sequence[Tensor]) -> Tensor | None:
-    """Return labels that repeat the tokens of the input, as in Hugging Face's causal models, as the next tokens.
-
-    Examples:
-        >>> tokens = torch.tensor([[5, 6, 7]])
-        >>> next_tokens(tokens, [tokens])
-        tensor([[   6,    7, -100]])
-    """
-    if y is None or y.ndim < 2 or y.is_floating_point():
-        return y
-    for x in inputs:
-        if x.shape == y.shape and bool(((x == y) | (y == IGNORED)).all()):
-            return torch.cat([y[:, 1:], torch.full_like(y[:, :1], IGNORED)], 1)
-    return y
-
-
-def check_labels_fit(z: Tensor, y: Tensor | None, classes: Sequence[int] | None) -> None:
+def check_labels_fit(z: Shaped, y: Tensor | None, classes: Sequence[int] | None) -> None:
     """Raise unless the classes are among the outputs, and the labels among the classes."""
     if classes is not None and (z.ndim != 2 or max(classes) >= z.shape[1]):
         raise ValueError(

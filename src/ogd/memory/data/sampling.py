@@ -101,18 +101,24 @@ class Sample:
 
     def _of_loader(self, loader: DataLoader[Any]) -> Iterator[Chunk]:
         if self.count is not None and _covers_dataset(loader) and not self.balanced:
-            yield from self._of_dataset(loader.dataset, loader.collate_fn)
+            yield from self._of_dataset(loader.dataset, loader.collate_fn, loader)
         else:
             yield from self._of_batches(loader)
 
-    def _of_dataset(self, dataset: Any, collate: Any) -> Iterator[Chunk]:
+    def _of_dataset(self, dataset: Any, collate: Any, whole: DataLoader[Any] | None = None) -> Iterator[Chunk]:
+        """Draw from a data set; from the batches of the whole loader if these are not one row per example."""
         if self.balanced and self.count is not None:  # labels are known only once the examples are read
             yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate))
             return
         rows: list[int] = _choose(len(dataset), self.count, self.generator).tolist()
-        if rows:
-            loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
-            yield from map(as_pair, loader)
+        if not rows:
+            return
+        loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
+        for i, chunk in enumerate(map(as_pair, loader)):
+            if not i and whole is not None and length(chunk) != min(len(rows), self.chunk_size):
+                yield from self._of_batches(whole)  # several examples are packed into a row
+                return
+            yield chunk
 
     def _of_batches(self, batches: Iterable[Any]) -> Iterator[Chunk]:
         """Draw from batches of unknown number: give each example a random key, and keep the smallest keys."""

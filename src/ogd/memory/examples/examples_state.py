@@ -1,7 +1,8 @@
 """Convert kept examples to JSON values and tensors, and back. Everything that is read is checked.
 
 classes     the logits of each task; None for all
-groups      the structure and the dtypes of each group's inputs; its tensors are `<group>.x0`, …, `.y`, `.z` and `.task`
+groups      the structure and the dtypes of each group's inputs; its tensors are `<group>.x0`, …, `.y`, `.z` and
+            `.task`. Of a distribution over C outputs, `outputs` is C, `.z` the logarithms and `.places` the places
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from ogd.memory.data.batches import TensorSlot
 from ogd.memory.data.labels import check_labels_fit
 from ogd.memory.examples.kept_examples import Examples, Group, Task
 from ogd.memory.examples.packing import COLOURS, Packed
+from ogd.memory.examples.top_probabilities import Outputs, TopProbabilities
 from ogd.tensor_files import dtype_name, is_finite
 
 _DTYPES = {
@@ -61,8 +63,13 @@ def examples_from_state(stored: Mapping[str, Any]) -> Examples:
 
 def _group_entry(i: str, group: Group, tensors: dict[str, Tensor]) -> dict[str, Any]:
     leaves = [_packed_entry(f"{i}.x{j}", leaf, tensors) for j, leaf in enumerate(group.leaves)]
-    tensors |= {f"{i}.z": group.z, f"{i}.task": group.task}
+    tensors[f"{i}.task"] = group.task
+    if isinstance(group.z, TopProbabilities):
+        tensors |= {f"{i}.z": group.z.logs, f"{i}.places": group.z.shifted_places}
+    else:
+        tensors[f"{i}.z"] = group.z
     return {
+        "outputs": group.z.C if isinstance(group.z, TopProbabilities) else None,
         "x": _structure_entry(group.structure),
         "leaves": leaves,
         "y": None if group.y is None else _packed_entry(f"{i}.y", group.y, tensors),
@@ -70,10 +77,8 @@ def _group_entry(i: str, group: Group, tensors: dict[str, Tensor]) -> dict[str, 
 
 
 def _group(i: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], tasks: Sequence[Task]) -> Group:
-    z, task = tensors.pop(f"{i}.z"), tensors.pop(f"{i}.task")
+    z, task = _outputs(i, entry["outputs"], tensors), tensors.pop(f"{i}.task")
     n = len(z)
-    if not n or z.dtype not in _DTYPES.values() or not z.is_floating_point() or not is_finite(z):
-        raise ValueError(f"group {i}: its outputs are not finite numbers")
     if task.dtype != torch.long or task.shape != (n,) or not bool(((task >= 0) & (task < len(tasks))).all()):
         raise ValueError(f"group {i}: invalid task numbers; there must be {n}, each below {len(tasks)}")
     leaves = tuple(_packed(f"{i}.x{j}", e, tensors, n) for j, e in enumerate(entry["leaves"]))
@@ -86,6 +91,24 @@ def _group(i: str, entry: Mapping[str, Any], tensors: dict[str, Tensor], tasks: 
     if places != list(range(len(leaves))):
         raise ValueError(f"group {i}: its inputs do not have {len(leaves)} tensors, each in its place")
     return Group(leaves, structure, y, z, task, None)
+
+
+def _outputs(i: str, C: object, tensors: dict[str, Tensor]) -> Outputs:
+    z = tensors.pop(f"{i}.z")
+    if not len(z) or z.dtype not in _DTYPES.values() or not z.is_floating_point() or not is_finite(z):
+        raise ValueError(f"group {i}: its outputs are not finite numbers")
+    if C is None:
+        return z
+    places = tensors.pop(f"{i}.places")
+    top = TopProbabilities(z, places, whole_number(C))
+    if z.dtype is not torch.float16 or z.ndim < 2 or bool((z > 0).any()):
+        raise ValueError(f"group {i}: its outputs are not log-probabilities in float16")
+    if places.dtype not in (torch.int16, torch.int32) or places.shape != (*z.shape[:-1], z.shape[-1] - 1):
+        raise ValueError(f"group {i}: there must be a place for each log-probability but the last")
+    at = top.places.sort(-1).values
+    if not 0 < at.shape[-1] < top.C or not bool(((at >= 0) & (at < top.C)).all()) or not bool((at.diff() > 0).all()):
+        raise ValueError(f"group {i}: its places are not different outputs among {top.C:,}")
+    return top
 
 
 def _packed_entry(key: str, leaf: Packed, tensors: dict[str, Tensor]) -> dict[str, Any]:

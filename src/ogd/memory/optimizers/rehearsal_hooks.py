@@ -16,7 +16,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ogd.memory.gradients.summed_gradients import summed_gradients
 from ogd.memory.optimizers.gradient_bound import bounding_scale, joint_norm, recent_norm
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
@@ -37,8 +36,13 @@ class RehearsingMemory(ProtectingMemory, Protocol):
     def _shared(self) -> bool:
         """Whether several ranks share each batch."""
 
-    def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
-        """Return the summed loss of drawn examples on this rank, and their number on all ranks; None if empty."""
+    def _gradient_of_batch(
+        self, params: Params, batch_size: int, alpha: float, labels: bool
+    ) -> tuple[Sequence[Tensor | None], Tensor, int] | None:
+        """Return the gradient and the loss of drawn examples on this rank, and what both are to be divided by.
+
+        None if the memory is empty. The gradient of a sharded model is that of all ranks.
+        """
 
     def _protected_among(self, params: Params) -> Params:
         """Return the protected parameters among an optimizer's parameters."""
@@ -151,20 +155,11 @@ class Rehearsal(Protection):
                 return self._add(optimizer, place)
         held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         params = self._memory._protected_among(held)
-        drawn = self._memory._loss_of_batch(self.batch_size, self.alpha, self.labels)
+        drawn = self._memory._gradient_of_batch(params, self.batch_size, self.alpha, self.labels)
         if drawn is None:
             return None
-        loss, n = drawn
-        sharded = is_sharded(self._memory.model)
-        if sharded or any(p.dtype is torch.float16 for p in params):  # the gradient of a sum may overflow
-            loss, n = loss / n, 1
-        found: Sequence[Tensor | None] = [None] * len(params)
-        if sharded and loss.requires_grad:
-            found = summed_gradients(self._memory.model, loss, params)
-        elif loss.requires_grad and params:
-            found = torch.autograd.grad(loss, params, allow_unused=True)
-        loss = loss.detach()
-        if sharded:
+        found, loss, n = drawn
+        if is_sharded(self._memory.model):  # whose gradients are summed already
             (loss,) = sum_over_ranks(loss)
         elif self._memory._shared:
             *found, loss = sum_over_ranks(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
