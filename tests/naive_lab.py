@@ -101,9 +101,12 @@ class DER(ER):
     def changed(self, module, g, batch):
         distance = torch.zeros((), dtype=torch.float64)
         for x, _, classes, z in batch:
-            distance = distance + F.mse_loss(logits_of(module, x)[classes], z[classes]) / len(batch)
+            distance = distance + self.distance(F.mse_loss(logits_of(module, x)[classes], z[classes])) / len(batch)
         pulled = torch.autograd.grad(self.alpha * distance, list(module.parameters()))
         return super().changed(module, g, batch) + self.every * flat(pulled)
+
+    def distance(self, m):
+        return m
 
 
 class Rehearsal(DER):
@@ -114,8 +117,12 @@ class Rehearsal(DER):
     def changed(self, module, g, batch):
         own, added = float(g.norm()), super().changed(module, g, batch) - g
         self.longest = max(own, 0.9 * self.longest)
-        longest = self.bound * self.longest
-        return g + (added * (longest / float(added.norm())) if 0 < longest < float(added.norm()) else added)
+        longest = max(self.bound * self.longest, own)
+        scale = longest_scale(g, added, longest) if self.bound * self.longest else 1.0
+        return g + scale * added
+
+    def distance(self, m):
+        return 0.5 * ((1 + 4 * m).sqrt() - 1)
 
     def end_task(self, module, task):
         super().end_task(module, task)
@@ -126,6 +133,17 @@ class Rehearsal(DER):
         seed = seeds.number(seeds.number(0, self.run, "rehearsal"), "rehearsal", self.step // self.every - 1)
         index = torch.randperm(len(self.memory), generator=torch.Generator().manual_seed(seed))
         return [self.memory[i] for i in index[: self.batch].tolist()]
+
+
+def longest_scale(g, a, longest) -> float:
+    """The largest s in [0, 1] with |g + s a| ≤ longest, by bisection; |g| ≤ longest."""
+    if float((g + a).norm()) <= longest:
+        return 1.0
+    low, high = 0.0, 1.0  # the norm is convex in s
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if float((g + middle * a).norm()) <= longest else (low, middle)
+    return low
 
 
 class EWC(Naive):

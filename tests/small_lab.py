@@ -47,7 +47,11 @@ CASES = [
     ("er", methods.ER, {"per_task": 6, "replay_batch": 4, "replay_every": 3}),
     ("agem", methods.AGEM, {"in_total": 11, "reference_batch": 4}),
     ("der", methods.DER, {"in_total": 11, "replay_batch": 4, "alpha": 0.7, "replay_every": 3}),
-    ("rehearsal", methods.Rehearsal, {"per_task": 6, "replay_batch": 4, "alpha": 0.7, "replay_every": 2, "bound": 0.4}),
+    (
+        "rehearsal",
+        methods.Rehearsal,
+        {"per_task": 6, "replay_batch": 4, "alpha": 0.7, "replay_every": 2, "bound": 1.1},
+    ),
     ("rehearsal", methods.Rehearsal, {"in_total": 11, "replay_batch": 40, "alpha": 0.7, "replay_every": 3, "bound": 0}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11}),
     ("ewc", methods.EWC, {"ewc_lambda": 3.0, "fisher_examples": 11, "fisher_labels": "sampled"}),

@@ -246,10 +246,11 @@ class ExampleMemory(Memory):
         Every k-th step adds k times the gradient of the remembered loss of a batch from memory to `.grad`, after
         gradients were clipped or unscaled. It stays in `.grad` until you set it to zero.
 
-            ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
+            ℓ = alpha · h(mean (z − z_remembered)²) + cross-entropy(z, label)
 
-        If the model has gained outputs since, the first term is over the remembered outputs. What is added is at most
-        `bound` times as long as the longest gradient that the optimizer has recently found in `.grad`.
+        For classes h grows linearly where outputs have moved by more than 0.5; for other outputs h(m) = m. If the model
+        has gained outputs since, the first term is over the remembered outputs. With what is added, the gradient is at
+        most `bound` times as long as the longest that the optimizer has recently found in `.grad`.
 
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn.
@@ -257,8 +258,8 @@ class ExampleMemory(Memory):
             batch_size: how many examples are rehearsed at a time.
             alpha: the weight of the first term, the change of the outputs.
             labels: whether to add the second term, the cross-entropy.
-            bound: the largest norm of what is added, as a multiple of the largest recent norm of the step's own
-                gradients. None: no bound, as in DER++; a high learning rate may then destroy the model.
+            bound: the largest norm of the gradient with what is added, as a multiple of the largest recent norm of the
+                step's own gradients. None: no bound; a high learning rate may then destroy the model.
 
         Returns:
             The rehearsal. As a context manager it ends with its block; otherwise it lasts until `unprotect`.

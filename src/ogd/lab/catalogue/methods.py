@@ -83,7 +83,7 @@ REHEARSAL_ALPHA = replace(ALPHA, default=defaults.REHEARSAL_ALPHA, tuned=(), gri
 REHEARSAL_BOUND = Option(
     "bound",
     defaults.REHEARSAL_BOUND,
-    "largest norm of the replayed gradient, as a multiple of the new task's largest recent one; 0: no bound",
+    "largest norm of a step's gradient, as a multiple of the new task's largest recent one; 0: no bound",
     grid=(0.5, 1, 1.5, 2, 4),
 )
 EWC_LAMBDA = Option(

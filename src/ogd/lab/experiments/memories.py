@@ -38,7 +38,11 @@ COMPARED: dict[str, tuple[str, Setting]] = {
     "OGD": ("ogd", {}),
     "SGD": ("sgd", {}),
 }
+MERGED: dict[str, tuple[str, Setting]] = {
+    "DER++, uncertain, merge 5, 20 every 10": ("der", {**SPARING, "choose": "uncertain"})
+}
 LOOKS = {
+    next(iter(MERGED)): Look("#117733", "*", (0, (4, 2))),
     "OGD, renewed": Look("#CC6677", "P", (0, (1, 1))),
 }
 
@@ -92,7 +96,11 @@ DISSIMILAR = Experiment(
     tuple(f"{angle}°" for angle in ANGLES),
     _rows(
         ({"benchmark": "rotated", "angles": (0, angle)} for angle in ANGLES),
-        _only("MTL", REHEARSAL, "ER", "A-GEM") | {"OGD, renewed": ("ogd", {"refresh": 500})} | _only("OGD", "SGD"),
+        _only("MTL")
+        | MERGED
+        | _only("ER", "A-GEM")
+        | {"OGD, renewed": ("ogd", {"refresh": 500})}
+        | _only("OGD", "SGD"),
     ),
     runs=3,
     drawing=Drawing("lines", "angle of task 2 (degrees)", over="angles"),
@@ -122,7 +130,7 @@ LONGER = Experiment(
     tuple(f"{epochs} epochs" for epochs in LONG),
     _rows(
         ({"benchmark": "permuted", "tasks": 2, "epochs": epochs} for epochs in LONG),
-        _only("MTL", REHEARSAL, "EWC, tuned λ", "ER", "A-GEM", "OGD", "SGD"),
+        _only("MTL") | MERGED | _only("EWC, tuned λ", "ER", "A-GEM", "OGD", "SGD"),
     ),
     runs=3,
     note="As Figure 5, with the ways to replay 200 stored examples.",
@@ -182,7 +190,7 @@ WORLDS = Experiment(
     _rows(
         ({**benchmark, **QUICK, **data} for data in ({}, {"data": "fashion"}) for benchmark in BENCHMARKS.values()),
         {label: COMPARED[label] for label in ("MTL", REHEARSAL)}
-        | {"DER++, uncertain, merge 5, 20 every 10": ("der", {**SPARING, "choose": "uncertain"})}
+        | MERGED
         | {label: row for label, row in COMPARED.items() if label not in ("MTL", REHEARSAL)},
     ),
     runs=5,

@@ -1,8 +1,9 @@
 """Rehearsal as `ogd.ExampleMemory` does it: the same loss, the same draws, the same bound and the same defaults.
 
-The loss is that of DER++. A batch is drawn without replacement, batch number j by (seed of the run, "rehearsal", j). By
-default every second step takes one. The gradient of its loss is scaled down where it is longer than `bound` times the
-largest recent gradient of the new task (`ogd.memory.optimizers.gradient_bound`).
+The loss is that of DER++ with a distance that grows linearly in the end (`ogd.memory.examples.loss`). A batch is drawn
+without replacement, batch number j by (seed of the run, "rehearsal", j). By default every second step takes one. Its
+gradient is scaled down where the whole step would be longer than `bound` times the longest recent gradient of the new
+task (`ogd.memory.optimizers.gradient_bound`).
 """
 
 from collections.abc import Sequence
@@ -21,12 +22,14 @@ from ogd.lab.catalogue.methods import (
     REHEARSAL_BOUND,
     REHEARSAL_EVERY,
 )
-from ogd.lab.methods.buffer import Buffer
-from ogd.lab.methods.der import DER
+from ogd.lab.methods.buffer import Buffer, StoredBatch
+from ogd.lab.methods.der import DER, distance_gradient
+from ogd.lab.methods.er import ER
 from ogd.lab.methods.finished_task import FinishedTask
 from ogd.lab.methods.method import per_run, stack_values
 from ogd.lab.models.gradient import Gradient
 from ogd.lab.models.stack import Stack
+from ogd.memory.examples.loss import DELTA
 from ogd.memory.examples.prefetch import draw
 from ogd.memory.optimizers.gradient_bound import bounding_scale, recent_norm
 
@@ -88,15 +91,27 @@ class Rehearsal(DER):
         super().end_task(finished)
         self._norm = torch.zeros_like(self._norm)
 
+    def replayed(self, z: Tensor, batch: StoredBatch) -> Tensor:
+        pull = distance_gradient(z, batch)
+        m = pull.square().sum(-1, keepdim=True) * (z.shape[1] / 2) ** 2 * _outputs(batch)  # mean_c (z_c − z*_c)²
+        return ER.replayed(self, z, batch).add_(self._alpha * pull / (1 + m / DELTA**2).sqrt())
+
     def join(self, gradient: Gradient, replay: Gradient) -> Gradient:
         self._norm = recent_norm(self._norm, _length(gradient))
-        return gradient.plus(replay, bounding_scale(self._norm, _length(replay), self._bound))
+        own, added = (_length(one) for one in (gradient, replay))
+        return gradient.plus(replay, bounding_scale(self._norm, own, added, gradient.dot(replay), self._bound))
 
     def state(self) -> dict[str, Tensor]:
         return {"norm": self._norm}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self._norm = state["norm"]
+
+
+def _outputs(batch: StoredBatch) -> Tensor:
+    """Return the number of logits of each example's own head."""
+    assert batch.head is not None
+    return batch.head.isfinite().sum(-1, keepdim=True)
 
 
 def _length(gradient: Gradient) -> Tensor:

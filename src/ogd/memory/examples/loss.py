@@ -1,15 +1,18 @@
 """Compute the remembered loss of examples: how far their outputs have moved, and how well they fit their labels.
 
-    ℓ = α mean_c (z_c − z*_c)² + cross-entropy(z, y)        z*: the remembered outputs, c: an output of the task
+    ℓ = α h(m) + cross-entropy(z, y),   m = mean_c (z_c − z*_c)²        z*: the remembered outputs, c: one of the task's
+    h(m) = 2 δ² (√(1 + m/δ²) − 1)                                      about m for small m, and 2 δ √m for large m
 
-This is dark experience replay (DER++) of Buzzega et al. (2020), with the mean over the outputs. The second term needs
-whole-number labels and two or more outputs; without them only the first is used. If a head has grown since, the first
-term is over the outputs of that time, the second over all present outputs. In outputs of several positions, those whose
-label is −100 and padding do not count.
+This is dark experience replay (DER++) of Buzzega et al. (2020), but for h: a squared distance of logits pulls ever
+harder the further they have moved, and with high learning rates that destroys the model. The second term needs
+whole-number labels and two or more outputs; without them ℓ = α m. If a head has grown since, the first term is over the
+outputs of that time, the second over all present outputs. In outputs of several positions, those whose label is −100
+and padding do not count.
 
 Of many class scores only a distribution q is kept (`top_probabilities.py`). Then the first term is α · 2 KL(q ‖ p), the
 mean over the positions. To second order in the change δ = z − z*, that is the mean of (δ_c − δ̄)² under q, so one α has
-the same weight in both forms: for equal q_c and a change without a common part, both terms are the same.
+the same weight in both forms: for equal q_c and a change without a common part, both terms are the same. Its gradient
+has a limit, so it needs no h.
 """
 
 import math
@@ -22,6 +25,8 @@ from ogd.memory.data.labels import IGNORED, classifies
 from ogd.memory.examples.divergence import divergence_loss, divergences, divergences_of_scores
 from ogd.memory.examples.kept_examples import Batch
 from ogd.memory.examples.top_probabilities import Outputs, TopProbabilities
+
+DELTA = 0.5  # δ, in units of the logits
 
 
 def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) -> Tensor:
@@ -37,20 +42,32 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
     z = z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
     old, target = original_outputs(z, batch.z), batch.z.to(z)
     mask, counted = batch.mask(old.shape[-1]), batch.counted
+    classified = batch.y is not None and classifies(z, batch.y)
+    if not classified and mask is None and counted is None:
+        return alpha * len(z) / max(old.numel(), 1) * functional.mse_loss(old, target, reduction="sum")
+    square = (old - target).square()
+    m = square.mean(-1) if mask is None else (square * mask).sum(-1) / mask.sum(-1)
+    distance = robust_distance(m) if classified else m
     if counted is not None:
-        weight = alpha
-        distance = ((old - target).square().mean(-1) * _position_weights(counted, z.dtype)).sum()
-    elif mask is None:
-        weight = alpha * len(z) / max(old.numel(), 1)
-        distance = functional.mse_loss(old, target, reduction="sum")
-    else:
-        weight = alpha
-        distance = (((old - target).square() * mask).sum(1) / mask.sum(1)).sum()
-    if not (labels and batch.y is not None and classifies(z, batch.y)):
-        return weight * distance
+        distance = distance * _position_weights(counted, z.dtype)
+    elif distance.ndim > 1:
+        distance = distance.mean(tuple(range(1, distance.ndim)))
+    distance = distance.sum()
+    if not (labels and classified and batch.y is not None):
+        return alpha * distance
     mask = batch.mask(z.shape[-1])
     shown = z if mask is None else z.masked_fill(~mask, -torch.inf)
-    return torch.add(_entropies(shown, batch.y.long()), distance, alpha=weight)  # one operation, not two
+    return torch.add(_entropies(shown, batch.y.long()), distance, alpha=alpha)  # one operation, not two
+
+
+def robust_distance(m: Tensor) -> Tensor:
+    """Return h(m), in a form without cancellation.
+
+    Examples:
+        >>> robust_distance(torch.tensor([1e-6, 100.0]))
+        tensor([1.0000e-06, 9.5125e+00])
+    """
+    return 2 * m / (1 + (1 + m / DELTA**2).sqrt())
 
 
 def reference_losses(batch: Batch, alpha: float, labels: bool = True) -> tuple[float, float]:

@@ -1,12 +1,12 @@
 """Bound what rehearsal adds to the gradients by the size of the gradients that the optimizer finds.
 
-    n ← max(|g|, 0.9 n)                      g: the step's own gradient, n: its largest recent norm
-    a ← s a,    s = min(1, c n / |a|)        a: what is to be added, c: the bound
+    n ← max(|g|, 0.9 n)                              g: the step's own gradient, n: its largest recent norm
+    s = the largest number in [0, 1] with |g + s a| ≤ max(c n, |g|)       a: what is to be added, c: the bound
 
 The gradient of a squared distance has no limit of its own. With a high learning rate, or after gradients were clipped,
-it can be far larger than any gradient that plain training tolerates; then the weights diverge. The largest recent norm
-and not their mean, because most steps on a new class are short while old classes need long ones. Functions take and
-return tensors of any shape, one number for each run.
+it can be far larger than any gradient that plain training tolerates; then the weights diverge. So the step as a whole
+is not much longer than the longest that plain training has recently taken. Functions take and return tensors of any
+shape, one number for each run.
 """
 
 from collections.abc import Iterable
@@ -29,14 +29,17 @@ def recent_norm(n: Tensor, own: Tensor) -> Tensor:
     return torch.where(own.isfinite(), torch.maximum(DECAY * n, own), n)
 
 
-def bounding_scale(n: Tensor, added: Tensor, bound: float | Tensor) -> Tensor:
-    """Return the scale s, given the norm |a| of what is to be added; 1 before the step had a gradient of its own.
+def bounding_scale(n: Tensor, own: Tensor, added: Tensor, dot: Tensor, bound: float | Tensor) -> Tensor:
+    """Return the scale s, given |g|, |a| and their dot product; 1 before the step had a gradient of its own.
 
     Examples:
-        >>> bounding_scale(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([8.0, 0.5, 8.0]), bound=2.0)
-        tensor([0.2500, 1.0000, 1.0000])
+        >>> n, own, added = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.6, 0.0], [8.0, 0.8, 8.0]])
+        >>> bounding_scale(n, own, added, dot=torch.zeros(3), bound=1.0)
+        tensor([0.1250, 1.0000, 1.0000])
     """
-    return torch.where(n > 0, (bound * n / added).clamp(max=1), 1.0)
+    room = ((bound * n).square() - own.square()).clamp(min=0)
+    s = ((dot.square() + added.square() * room).sqrt() - dot) / added.square()  # where |g + s a|² = |g|² + room
+    return torch.where((n > 0) & (added > 0) & s.isfinite(), s.clamp(0, 1), 1.0)
 
 
 def joint_norm(tensors: Iterable[Tensor]) -> Tensor:
@@ -49,6 +52,21 @@ def joint_norm(tensors: Iterable[Tensor]) -> Tensor:
     dense = [t if t.layout is torch.strided else t.coalesce().values() for t in tensors]
     if not dense:
         return torch.zeros(())
-    wide = torch.float64 if any(t.dtype is torch.float64 for t in dense) else torch.float32
-    found: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(dense, dtype=wide)))
+    found: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(dense, dtype=_wide(*dense))))
     return found
+
+
+def inner_product(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the sum of the inner products of pairs of tensors, dense or sparse.
+
+    Examples:
+        >>> g, a = torch.tensor([3.0, 1.0]), torch.tensor([1.0, 2.0])
+        >>> inner_product([(g, a), (2 * g, 4 * a)])
+        tensor(45.)
+    """
+    products = [torch.dot(*(t.to_dense().flatten().to(_wide(g, a)) for t in (g, a))) for g, a in pairs]
+    return torch.stack(products).sum() if products else torch.zeros(())
+
+
+def _wide(*tensors: Tensor) -> torch.dtype:
+    return torch.float64 if any(t.dtype is torch.float64 for t in tensors) else torch.float32

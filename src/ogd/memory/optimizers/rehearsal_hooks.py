@@ -16,15 +16,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ogd.memory.optimizers.gradient_bound import bounding_scale, joint_norm, recent_norm
+from ogd.memory.optimizers.gradient_bound import bounding_scale, inner_product, joint_norm, recent_norm
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
-from ogd.memory.ranks.sharded_parameters import is_shard, is_sharded, local, norm_of_shards
+from ogd.memory.ranks.sharded_parameters import inner_product_of_shards, is_shard, is_sharded, local, norm_of_shards
 
 Params = Sequence[Tensor]
-LOSSES = 25  # rehearsals between two looks at the remembered loss
+LOSSES = 10  # rehearsals between two looks at the remembered loss
 RECENT = 0.9  # decay of its running mean
-LOST = 0.9  # a model whose remembered loss reaches this share of a constant model's has lost what is remembered
+LOST = 0.75  # a model whose remembered loss reaches this share of a constant model's has lost what is remembered
 
 
 class RehearsingMemory(ProtectingMemory, Protocol):
@@ -66,8 +66,8 @@ class Rehearsal(Protection):
         batch_size: how many examples are rehearsed at a time.
         alpha: the weight of the outputs' squared change.
         labels: whether the labels are rehearsed too.
-        bound: the largest norm of what is added, as a multiple of the largest recent norm of the optimizer's own
-            gradients; None for no bound.
+        bound: the largest norm of the gradient with what is added, as a multiple of the largest recent norm of the
+            optimizer's own gradients; None for no bound.
         resumed: for each optimizer, the steps since its last rehearsal and its largest recent norm, if they are known.
     """
 
@@ -183,11 +183,13 @@ class Rehearsal(Protection):
         """Return the scale of what is added to one optimizer's gradients, and update their largest recent norm."""
         added = _norm([g for g in found if g is not None]) * weight
         own = _norm([p.grad for p in params if p.grad is not None]).to(added) / grad_scale
+        both = [(p.grad, g) for p, g in zip(params, found, strict=True) if p.grad is not None and g is not None]
+        dot = _inner_product(both).to(added) * (weight / grad_scale)
         if self._memory._shared:  # the scale must be the same on all ranks, down to the last bit
-            (own,) = sum_over_ranks(own)
-            own = own / dist.get_world_size()
+            own, dot = (t / dist.get_world_size() for t in sum_over_ranks(own, dot))
         norm = recent_norm(own.new_tensor(self.norms[place]), own)
-        self.norms[place], scale = torch.stack([norm, bounding_scale(norm, added, self.bound or 0.0)]).tolist()
+        scale_now = bounding_scale(norm, own, added, dot, self.bound or 0.0)
+        self.norms[place], scale = torch.stack([norm, scale_now]).tolist()
         self.bounded += scale < 1
         return float(scale)
 
@@ -229,6 +231,11 @@ def _add_to_gradients(params: Params, gradients: Sequence[Tensor | None], weight
 def _norm(gradients: Sequence[Tensor]) -> Tensor:
     """Return the joint norm of gradients, of which each rank may hold a part."""
     return norm_of_shards(gradients) if any(map(is_shard, gradients)) else joint_norm(gradients)
+
+
+def _inner_product(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the inner product of two lists of gradients, of which each rank may hold a part."""
+    return inner_product_of_shards(pairs) if any(is_shard(g) for g, _ in pairs) else inner_product(pairs)
 
 
 def _or_zero(g: Tensor | None, p: Tensor) -> Tensor:

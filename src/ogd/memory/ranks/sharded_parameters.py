@@ -90,8 +90,13 @@ def check_layout(params: Mapping[str, Tensor]) -> None:
 
 def norm_of_shards(tensors: Iterable[Tensor]) -> Tensor:
     """Return the joint Euclidean norm of tensors, some of which are divided among the ranks, float64. Collective."""
-    squares = [local(t).double().square().sum() / _replicas(t) for t in tensors]
-    return sum_over_ranks(torch.stack(squares).sum())[0].sqrt()
+    return inner_product_of_shards((t, t) for t in tensors).sqrt()
+
+
+def inner_product_of_shards(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the sum of the inner products of pairs of tensors that are divided alike, float64. Collective."""
+    products = [(local(g).to_dense().double() * local(a).to_dense().double()).sum() / _replicas(g) for g, a in pairs]
+    return sum_over_ranks(torch.stack(products).sum())[0]
 
 
 def cuts_of(t: Tensor) -> list[tuple[int, int]]:
