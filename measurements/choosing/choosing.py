@@ -2,9 +2,9 @@
 
     python measurements/choosing/choosing.py --show   prints them as Markdown
 
-The rows of a memory are of loops that make exactly this call, with all defaults: own_loop.py beside this file,
-measurements/rehearsal/rehearsal.py and measurements/real_data/flights.py. The others on digits are the laboratory's
-(`ogd reproduce worlds --out results`), in the same profile.
+The first four columns are the laboratory's (`ogd reproduce which --out results`), whose `rehearsal` takes the steps of
+`ExampleMemory(model)` with its defaults (tests/lab/test_one_rehearsal.py). The others are of loops that make exactly
+the named call: measurements/rehearsal/rehearsal.py and measurements/real_data/flights.py.
 """
 
 import statistics
@@ -14,16 +14,17 @@ from typing import Any
 from ogd import json_files
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS
+from ogd.lab.experiments.memories import REHEARSAL
 from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import average_accuracy, find
 
 RESULTS = Path(__file__).parents[2] / "results"
-BENCHMARKS = ("Permuted", "Rotated", "Split", "Split, one softmax")  # columns of `worlds`
-# a label, its row in `worlds` unless our own loop has it, and its name in the records of the loops
+BENCHMARKS = ("Permuted", "Rotated", "Split", "Split, one softmax")  # columns of `which`
+# a label, its row in `which`, and its name in the records of the loops
 ROWS = (
     ("no protection", "SGD", "plain"),
-    ("projection: `GradientMemory(model)`", "", "gradient"),
-    ("rehearsal: `ExampleMemory(model)`", "", "default"),
+    ("projection: `GradientMemory(model)`", "OGD", "gradient"),
+    ("rehearsal: `ExampleMemory(model)`", REHEARSAL, "default"),
     ("ER by hand", "ER", "er"),
     ("DER++ by hand", "DER++", "der"),
     ("EWC, λ tuned on validation data", "EWC, tuned λ", ""),
@@ -34,18 +35,13 @@ ROWS = (
 
 def show() -> None:
     """Print a line per way of training; a dash where there is no record."""
-    own = _runs("own_loop.json", "runs")
     rehearsed = _runs("rehearsal.json", "models")
     flown = _runs("flights.json", "runs").get("flights", {})
-    digits = worlds()
+    digits = averages()
     print(f"| | {' | '.join(BENCHMARKS)} | CNN, digits | transformer, texts | flights (AUC) | month to come |")
     print(f"| --- |{' ---: |' * (len(BENCHMARKS) + 4)}")
     for label, row, way in ROWS:
-        cells = []
-        for name in BENCHMARKS:
-            accuracies = [run["accuracy"][-1] for run in own.get(name, {}).get(way, {}).values()]
-            found = digits[row, name] if row else [100 * statistics.mean(last) for last in accuracies]
-            cells.append(_number(found, ".1f"))
+        cells = [_number(digits.get((row, name), []), ".1f") for name in BENCHMARKS]
         for model in ("cnn", "transformer"):
             runs = rehearsed.get(model, {}).get(way, [])
             cells.append(_number([100 * statistics.mean(run["accuracies"]) for run in _listed(runs)], ".1f"))
@@ -55,9 +51,9 @@ def show() -> None:
         print(f"| {label} | {' | '.join(cells)} |")
 
 
-def worlds() -> dict[tuple[str, str], list[float]]:
-    """Return the average accuracies (%) of the runs of each row and column of `worlds`."""
-    experiment, dataset = EXPERIMENTS["worlds"], load("mnist")
+def averages() -> dict[tuple[str, str], list[float]]:
+    """Return the average accuracies (%) of the runs of each row and column of `which`."""
+    experiment, dataset = EXPERIMENTS["which"], load("mnist")
     found = {}
     for row in experiment.rows:
         for column, request in zip(experiment.columns, requests_of(row, dataset), strict=True):

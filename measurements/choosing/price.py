@@ -14,7 +14,7 @@ from pathlib import Path
 from ogd import json_files
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS
-from ogd.lab.experiments.memories import REHEARSAL
+from ogd.lab.experiments.memories import MERGED
 from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import average_accuracy, find, speed
 
@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 # a label, the row of the table, and the ratio that times it
 ROWS = {
     "no protection": ("SGD", None),
-    "rehearsal": (REHEARSAL, "rehearsal_over_sgd"),
+    "rehearsal": (next(iter(MERGED)), "rehearsal_over_sgd"),
     "DER++": ("DER++", "der_over_sgd"),
     "ER": ("ER", "er_over_sgd"),
     "A-GEM": ("A-GEM", "agem_over_sgd"),

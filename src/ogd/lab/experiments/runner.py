@@ -73,8 +73,8 @@ def reproduce(
     for trained in (trained for experiment in experiments for trained in experiment.trained):
         requests = [request for row in trained.rows for request in requests_of(row, dataset, seed)]
         wanted += [(request, trained.runs) for request in requests]
-    done: dict[tuple[str, int], list[RunRecord]] = {}
-    failures: list[str] = []
+    done: dict[tuple[str, int], Sequence[records.RunRecord]] = {}
+    failures = []
     used = {request.data_sha256: request.data for request, _ in wanted}
     for sha256 in sorted(used, key=there.__contains__):  # what is missing is an error before anything is trained
         own = [(request, runs) for request, runs in wanted if request.data_sha256 == sha256]
