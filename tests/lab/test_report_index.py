@@ -28,7 +28,10 @@ def test_a_folder_is_listed_once_with_all_that_it_is_for(tmp_path, mnist):
     lines = {line.split("]")[0][3:]: line for line in text.splitlines() if line.startswith("| [")}
     assert set(lines) == {path.name for path in tmp_path.iterdir()} - {"tuning"}
     quickly = resolve("rotated", "ogd", mnist, epochs=1, lr=5e-3, init=INIT)
-    uses = "rotated (quick): OGD; every (quick): OGD, every step; init, rotated (quick): OGD; which (quick): OGD"
+    uses = (
+        "worlds: OGD; rotated (quick): OGD; every (quick): OGD, every step; init, rotated (quick): OGD; "
+        "which (quick): OGD; worlds (quick): OGD"
+    )
     assert f" | {uses} | OGD | {setting(quickly)} | 2 |" in lines[f"rotated-ogd-{quickly.key}"]
     full = resolve("rotated", "sgd", mnist, init=INIT)
     assert " | rotated: SGD; every: SGD; init, rotated: SGD; which: SGD | SGD |" in lines[f"rotated-sgd-{full.key}"]
