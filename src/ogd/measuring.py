@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from ogd.memory.data import calling
 from ogd.memory.data.batches import as_pair, clone_tensors, length, to_device, without_tensors
 from ogd.memory.data.calling import Logits, accepts_argument, call_model, cast_inputs, logits_of
-from ogd.memory.data.labels import IGNORED, classifies, flat_labels, next_tokens
+from ogd.memory.data.labels import IGNORED, class_axis, flat_labels, next_tokens
 from ogd.memory.data.sampling import Sample
 from ogd.memory.model.eval_mode import isolated_eval_mode
 from ogd.memory.model.parameters import first_parameter
@@ -213,7 +213,9 @@ def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
     if not isinstance(y, Tensor):
         raise ValueError(f"sets: {name!r} has no labels, but {type(y).__name__}: give pairs (x, y)")
     classes = next_tokens(flat_labels(y), without_tensors(x)[0])
-    if classes is not None and classifies(z, classes):
+    axis = None if classes is None else class_axis(z, classes)
+    if classes is not None and axis is not None:
+        z = z.movedim(axis, -1)
         z, y = z[classes != IGNORED], classes[classes != IGNORED].long()
         if len(y) and not 0 <= int(y.min()) <= int(y.max()) < z.shape[1]:
             span = f"labels from {int(y.min())} to {int(y.max())}"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ogd.memory.data.batches import with_tensors, without_tensors
 from ogd.memory.data.calling import Logits
-from ogd.memory.data.labels import classifies
+from ogd.memory.data.labels import classifies, is_binary
 from ogd.memory.examples.packing import Packed, join
 from ogd.memory.ranks.agreement import bytes_of, digest
 
@@ -81,7 +81,7 @@ class Group:
     @property
     def labelled(self) -> bool:
         """Whether the group has labels that are classes."""
-        return self.y is not None and classifies(self.z, self.y.data)
+        return self.y is not None and (classifies(self.z, self.y.data) or is_binary(self.z, self.y.data))
 
     @property
     def nbytes(self) -> int:

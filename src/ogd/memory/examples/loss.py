@@ -3,15 +3,16 @@
     ℓ = α mean_c (z_c − z*_c)² + cross-entropy(z, y)        z*: the remembered outputs, c: an output of the task
 
 This is dark experience replay (DER++) of Buzzega et al. (2020), with the mean over the outputs. The second term needs
-whole-number labels and two or more outputs; without them only the first is used. If a head has grown since, the first
-term is over the outputs of that time, the second over all present outputs.
+whole-number labels and two or more outputs, or one logit with labels 0 and 1, whose cross-entropy is binary; otherwise
+only the first is used. If a head has grown since, the first term is over the outputs of that time, the second over all
+present outputs.
 """
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ogd.memory.data.labels import IGNORED, classifies
+from ogd.memory.data.labels import IGNORED, class_axis, is_binary
 from ogd.memory.examples.kept_examples import Batch
 
 
@@ -32,11 +33,15 @@ def remembered_loss(z: Tensor, batch: Batch, alpha: float, labels: bool = True) 
     else:
         weight = alpha
         distance = (((old - target).square() * mask).sum(1) / mask.sum(1)).sum()
-    if not (labels and batch.y is not None and classifies(z, batch.y)):
+    y = batch.y if labels else None
+    if y is not None and is_binary(z, y):
+        return torch.add(_binary_entropies(z, y), distance, alpha=weight)
+    axis = None if y is None else class_axis(z, y)
+    if y is None or axis is None:
         return weight * distance
     mask = batch.mask(z.shape[-1])
     shown = z if mask is None else z.masked_fill(~mask, -torch.inf)
-    return torch.add(_entropies(shown, batch.y.long()), distance, alpha=weight)  # one operation, not two
+    return torch.add(_entropies(shown.movedim(axis, 1), y.long()), distance, alpha=weight)  # one operation, not two
 
 
 def reference_losses(batch: Batch, alpha: float, labels: bool = True) -> tuple[float, float]:
@@ -50,8 +55,10 @@ def reference_losses(batch: Batch, alpha: float, labels: bool = True) -> tuple[f
     z = batch.z.float()
     mask = batch.mask(z.shape[-1])
     shown = torch.ones_like(z) if mask is None else mask.to(z)
-    axes = tuple(range(max(z.ndim - 1, 1)))
-    mean = (z * shown).sum(axes) / shown.sum(axes).clamp(min=1)
+    axis = None if batch.y is None else class_axis(z, batch.y)
+    classes = z.ndim - 1 if axis is None else axis % z.ndim
+    axes = [i for i in range(z.ndim) if i != classes or z.ndim == 1]
+    mean = (z * shown).sum(axes, keepdim=True) / shown.sum(axes, keepdim=True).clamp(min=1)
     return float(remembered_loss(z, batch, alpha, labels)), float(
         remembered_loss(mean.expand_as(z), batch, alpha, labels)
     )
@@ -61,6 +68,8 @@ def original_outputs(z: Tensor, remembered: Tensor) -> Tensor:
     """Return the outputs z that existed when the examples were remembered: a head may have grown."""
     if z.shape == remembered.shape:
         return z
+    if z.ndim > 3 and z.shape[1] > remembered.shape[1] and z[:, : remembered.shape[1]].shape == remembered.shape:
+        return z[:, : remembered.shape[1]]  # more classes of pixels, (B, C, H, W)
     if z.ndim < 2 or z.shape[:-1] != remembered.shape[:-1] or z.shape[-1] < remembered.shape[-1]:
         raise ValueError(
             f"the model gives outputs of shape {tuple(z.shape)} where {tuple(remembered.shape)} were remembered: it "
@@ -70,8 +79,13 @@ def original_outputs(z: Tensor, remembered: Tensor) -> Tensor:
 
 
 def _entropies(z: Tensor, y: Tensor) -> Tensor:
-    """Return the sum of the examples' cross-entropies; an example with several labels counts with their mean."""
+    """Return the sum of the cross-entropies of outputs (B, C, …); several labels of an example count as their mean."""
     if y.ndim == 1:
         return functional.cross_entropy(z, y, reduction="sum")
-    each = functional.cross_entropy(z.movedim(-1, 1), y, reduction="none").flatten(1).sum(1)
+    each = functional.cross_entropy(z, y, reduction="none").flatten(1).sum(1)
     return (each / (y != IGNORED).flatten(1).sum(1).clamp(min=1)).sum()
+
+
+def _binary_entropies(z: Tensor, y: Tensor) -> Tensor:
+    each = functional.binary_cross_entropy_with_logits(z, y.reshape(z.shape).to(z), reduction="none")
+    return each.reshape(len(z), -1).mean(1).sum()

@@ -20,7 +20,7 @@ from ogd.memory.data.batches import (
     without_tensors,
 )
 from ogd.memory.data.calling import ScoredModel
-from ogd.memory.data.labels import check_labels_fit, flat_labels, look_like_classes, next_tokens
+from ogd.memory.data.labels import binary_labels, check_labels_fit, flat_labels, look_like_classes, next_tokens
 from ogd.memory.examples.kept_examples import Group
 from ogd.memory.examples.packing import pack
 from ogd.memory.gradients.autograd_graph import count_uses
@@ -82,7 +82,7 @@ def _group(model: ScoredModel, chunk: Chunk, size: int, device: torch.device, ro
         (with_tensors(structure, [leaf[i : i + size] for leaf in leaves]), min(size, n - i)) for i in range(0, n, size)
     )
     z = torch.cat([_scores(model, x, of) for x, of in parts])
-    labels = None if y is None else pack(y.to(device))
+    labels = None if y is None else pack(binary_labels(z, y.to(device)))
     check_labels_fit(z, None if labels is None else labels[:], model.classes)
     return Group(tuple(leaves), structure, labels, z, torch.zeros(n, dtype=torch.long, device=device), None)
 
