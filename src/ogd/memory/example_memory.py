@@ -1,11 +1,13 @@
 """class ExampleMemory: keep a few examples with the model's outputs, and protect these outputs by rehearsal."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Generator, Tensor, nn
+from torch.utils.data import default_collate
 
 from ogd import defaults, seeds
 from ogd.checks import whole_number
@@ -18,6 +20,7 @@ from ogd.memory.arguments import (
     check_classes,
     check_count,
     check_every,
+    check_functions,
     check_generator,
     check_logits,
     check_loss_weights,
@@ -30,16 +33,19 @@ from ogd.memory.data.batches import CHUNK_SIZE, Chunk, as_pair, length
 from ogd.memory.data.budget import Budget
 from ogd.memory.data.calling import Logits, ScoredModel, scores
 from ogd.memory.data.distributed_sampling import all_examples
+from ogd.memory.data.items import Collate, draw_items
 from ogd.memory.data.sampling import Sample
 from ogd.memory.data.uncertainty import UncertainSample
 from ogd.memory.examples.clustering import ClusteredSample
-from ogd.memory.examples.examples_state import examples_from_state, examples_state
+from ogd.memory.examples.examples_state import examples_from_state, examples_state, items_from_state, items_state
 from ogd.memory.examples.kept_examples import Batch, Examples, Task
+from ogd.memory.examples.kept_items import Item, Items, gather_items
 from ogd.memory.examples.loss import original_outputs, reference_losses, remembered_loss
 from ogd.memory.examples.prefetch import Prefetcher, draw
 from ogd.memory.examples.recording import record_examples
 from ogd.memory.examples.reservoir import reservoir
-from ogd.memory.explanation import Explanation, explain_examples
+from ogd.memory.examples.user_loss import CHUNK, Loss, UserLoss
+from ogd.memory.explanation import Explanation, explain_examples, explain_items
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.eval_mode import eval_mode, isolated_eval_mode
 from ogd.memory.model.parameters import device_of, unwrap
@@ -65,6 +71,11 @@ class ExampleMemory(Memory):
     causal models take them, are kept as next tokens. A frozen model can be remembered too; its protection begins when
     it is unfrozen.
 
+    With `loss=` an example need not be a pair (x, y): the memory keeps items of the data set, whatever they are, makes
+    batches of them by `collate=` and rehearses them by this loss (docs/any-loss.md). The model is in training mode
+    then, because some models return losses in no other, but normalisations and modules without submodules (dropout) are
+    in evaluation mode. What the loss draws (noise) comes from a seed of the memory's own; your random state stays.
+
     Examples:
         >>> _ = torch.manual_seed(0)
         >>> model = nn.Linear(4, 3)
@@ -89,6 +100,12 @@ class ExampleMemory(Memory):
             remembered outputs drift with them.
         distributed: whether the ranks of torch.distributed share one memory. False: each rank has its own memory, for
             its own model.
+        loss: a function (model, batch) → the mean loss of a batch of items, a tensor of one number. None: examples are
+            pairs (x, y), and their loss is that of `protect`.
+        collate: with loss=, a function that makes a batch of a list of items. None: the `collate_fn` of the DataLoader
+            that `remember` gets, or torch's `default_collate`. Items of several functions are not in one batch.
+        outputs: with loss=, a function (model, batch) → (B, …), or a list of B tensors: outputs of a model in
+            evaluation mode whose change is added to the loss, with weight alpha. None: only the loss is rehearsed.
     """
 
     kind = "examples"
@@ -104,7 +121,11 @@ class ExampleMemory(Memory):
         shrink: bool = False,
         freeze_buffers: bool = True,
         distributed: bool = True,
+        loss: Loss | None = None,
+        collate: Collate | None = None,
+        outputs: Callable[[nn.Module, Any], Any] | None = None,
     ):
+        check_functions(loss, collate, outputs, logits)
         super().__init__(
             model,
             per_task,
@@ -115,13 +136,14 @@ class ExampleMemory(Memory):
             freeze_buffers=freeze_buffers,
             distributed=distributed,
         )
-        self.examples = Examples()
+        self.user_loss = None if loss is None else UserLoss(loss, collate, outputs)
+        self.examples: Examples | Items = Examples() if loss is None else Items()
         self.seed = torch_seed()
         self.draws = 0  # number of rehearsed batches, which seeds the next draw
         self.observed = 0  # number of examples of the stream so far
         self._prefetcher = Prefetcher()
         self._resumed: list[tuple[int, float]] = []  # `_progress` of a loaded state, for optimizers to be protected
-        self._alike: Examples | None = None  # the last examples that were found equal on all ranks
+        self._alike: Examples | Items | None = None  # the last examples that were found equal on all ranks
         self._had_protected_step = True  # whether there was a protected step since the last task was remembered
 
     def __len__(self) -> int:
@@ -197,6 +219,13 @@ class ExampleMemory(Memory):
         if self.observed:
             raise ValueError("this memory keeps a stream (observe): use another memory to remember tasks")
         self._settle_and_check()
+        if self.user_loss is not None:
+            if (choose, merge, classes, logits) != ("uniform", 1, None, None):
+                raise ValueError(
+                    "choose=, merge=, classes= and logits= are for pairs (x, y), and this memory has a loss="
+                )
+            self._remember_items(self.user_loss, data, count, self._generator(generator))
+            return
         model = ScoredModel(self.model, logits or self.logits, classes)
         draws = self._generator(generator)
         sample = self._sample(model, data, count, choose, int(merge), draws)
@@ -210,11 +239,7 @@ class ExampleMemory(Memory):
                 examples = self._examples_here().with_task(new, task)
             if len(examples) == len(self):
                 raise ValueError("data is empty: there is no example to remember")
-            examples = self._within_budget(examples, draws)
-            if not len(self):
-                self.seed = torch_seed(self._shared)
-            self._replace(examples)
-            self._had_protected_step = False
+            self._keep_task(self._within_budget(examples, draws))
 
     def protect(
         self,
@@ -234,14 +259,15 @@ class ExampleMemory(Memory):
             ℓ = alpha · mean (z − z_remembered)² + cross-entropy(z, label)
 
         If the model has gained outputs since, the first term is over the remembered outputs. What is added is at most
-        `bound` times as long as the gradients that the optimizer finds in `.grad`, on a running average.
+        `bound` times as long as the gradients that the optimizer finds in `.grad`, on a running average. In a memory
+        with loss= this loss is the second term, and the first is over the outputs that outputs= names.
 
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn.
             every: how many steps share one rehearsal.
             batch_size: how many examples are rehearsed at a time.
             alpha: the weight of the first term, the change of the outputs.
-            labels: whether to add the second term, the cross-entropy.
+            labels: whether to add the second term, the cross-entropy or the loss.
             bound: the largest norm of what is added, as a multiple of the running mean of the norm of the step's own
                 gradients. None: no bound, as in DER++; a high learning rate may then destroy the model.
 
@@ -260,7 +286,7 @@ class ExampleMemory(Memory):
         """
         check_every(every, auto=False)
         check_count("batch_size", batch_size)
-        check_loss_weights(alpha, labels)
+        self._check_loss_weights(alpha, labels)
         check_bound(bound)
         optimizers = self._protectable(optimizer)
         resumed = self._take_resumed(len(optimizers))
@@ -286,6 +312,10 @@ class ExampleMemory(Memory):
             >>> memory.task_sizes, memory.observed
             ((8,), 30)
         """
+        if self.user_loss is not None:
+            raise ValueError(
+                "observe is for batches (x, y), and this memory has a loss=: remember tasks, a list of items"
+            )
         if self.per_task is None:
             raise ValueError(
                 "per_task=None would keep a whole stream, which has no end: give the memory a number, per_task=200"
@@ -342,7 +372,7 @@ class ExampleMemory(Memory):
             >>> memory.remembered_loss().backward()
         """
         check_count("batch_size", batch_size)
-        check_loss_weights(alpha, labels)
+        self._check_loss_weights(alpha, labels)
         found = self._loss_of_batch(batch_size, alpha, labels)
         return None if found is None else found[0] / found[1]
 
@@ -388,6 +418,13 @@ class ExampleMemory(Memory):
         check_classes(classes)
         check_logits(logits)
         check_parameters(self.model)
+        if self.user_loss is not None:
+            with isolated_eval_mode(self.model), torch.no_grad():
+                some = [Item.of(item) for item in draw_items(data, EXPLAINED, Generator().manual_seed(0))]
+                if not some:
+                    raise ValueError("data is empty: there is no item to explain")
+                items = Items().with_task(some, self.user_loss.collate_for(data))
+                return explain_items(self.user_loss.with_outputs(self.model, items, 0))
         model = ScoredModel(self.model, logits or self.logits, classes)
         sample = Sample(data, EXPLAINED, Generator().manual_seed(0), EXPLAINED)
         with isolated_eval_mode(model.model), torch.no_grad():
@@ -417,7 +454,8 @@ class ExampleMemory(Memory):
         progress = [list(one) for one in self._progress]
         draws = {"seed": self.seed, "draws": self.draws, "progress": progress, "observed": self.observed}
         header = saving.header(self.kind, self._options(), self._statistics.names, weights)
-        return header | draws | examples_state(self.examples)
+        kept = items_state(self.examples) if isinstance(self.examples, Items) else examples_state(self.examples)
+        return header | draws | kept
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace the contents by a `state_dict`, after a try on the model; an error changes nothing.
@@ -430,7 +468,15 @@ class ExampleMemory(Memory):
         """
         check_parameters(self.model)
         saving.check_header(stored, self.kind)
-        examples = examples_from_state(stored).to(device_of(self.model))
+        if ("items" in stored) != (self.user_loss is not None):
+            raise ValueError(
+                "the state comes from a memory with a loss=, and this one has none, or the reverse: give loss="
+            )
+        examples: Examples | Items
+        if self.user_loss is None:
+            examples = examples_from_state(stored).to(device_of(self.model))
+        else:
+            examples = items_from_state(stored, self.user_loss.collate_for(None))
         seed, draws, progress, observed = _counters(stored, examples)
         weights = Fingerprint.from_state(stored.get("weights"), 0)
         self._check_fits(examples)
@@ -473,19 +519,50 @@ class ExampleMemory(Memory):
             sample = Sample(data, drawn, draws, CHUNK_SIZE, choose == "balanced")
         return ClusteredSample(sample, int(count)) if merge > 1 and count is not None else sample
 
+    def _remember_items(self, loss: UserLoss, data: object, count: int | None, draws: Generator) -> None:
+        assert isinstance(self.examples, Items)
+        task = len(self.task_sizes)
+        with self._remembering():
+            with isolated_eval_mode(self.model), torch.no_grad():
+                new = [Item.of(item) for item in draw_items(data, count, draws)]
+                if self._shared:
+                    new, draws = gather_items(new, count, draws), common_generator(draws)
+                if not new:
+                    raise ValueError("data is empty: there is no item to remember")
+                items = self.examples.with_task(new, loss.collate_for(data))
+                items = self._within_budget(loss.with_outputs(self.model, items, task), draws)
+                items = loss.measured(self.model, items, task, self._parameters.trainable())
+            self._keep_task(items)
+
+    def _keep_task(self, examples: Examples | Items) -> None:
+        if not len(self):
+            self.seed = torch_seed(self._shared)
+        self._replace(examples)
+        self._had_protected_step = False
+
+    def _check_loss_weights(self, alpha: float, labels: bool) -> None:
+        check_loss_weights(alpha, labels)
+        if self.user_loss is None or self.user_loss.outputs is not None:
+            return
+        if not labels:
+            raise ValueError("labels=False leaves the loss out, and the memory keeps no outputs: give it outputs= too")
+        if alpha not in (0, defaults.REHEARSAL_ALPHA):
+            raise ValueError("alpha= weighs outputs, and the memory keeps none: give it outputs=, or leave alpha= out")
+
     def _check_single_process(self, choose: str, merge: int) -> None:
         if self._shared and merge != 1:
             raise ValueError(f"merge={merge} is for one process: with several ranks use merge=1")
         if self._shared and choose == "uncertain":
             raise ValueError('choose="uncertain" is for one process: with several ranks use "uniform" or "balanced"')
 
-    def _replace(self, examples: Examples) -> None:
+    def _replace(self, examples: Examples | Items) -> None:
         self.examples, self._prefetcher = examples, Prefetcher()
         for rehearsal in self._protections:
             rehearsal.reset()
 
     def _examples_here(self) -> Examples:
         """Return the examples, on the device of the model."""
+        assert isinstance(self.examples, Examples)
         device = device_of(self.model)
         if any(group.z.device != device for group in self.examples.groups):
             self.examples = self.examples.to(device)
@@ -498,12 +575,15 @@ class ExampleMemory(Memory):
         self._had_protected_step = True
         if not len(self):
             return None
-        if not alpha and not any(group.labelled for group in self.examples.groups):
+        if not alpha and self.user_loss is None and not any(group.labelled for group in self._examples_here().groups):
             raise ValueError("alpha=0 rehearses only labels, and no labels are kept: give alpha= a weight, such as 0.5")
         number, self.draws = self.draws, self.draws + 1
         with eval_mode(self.model):
-            batches = self._batches(number, batch_size)
-            losses = [remembered_loss(self._outputs(batch), batch, alpha, labels) for batch in batches]
+            if self.user_loss is not None:
+                losses = self._losses_of_items(self.user_loss, number, batch_size, alpha, labels)
+            else:
+                batches = self._batches(number, batch_size)
+                losses = [remembered_loss(self._outputs(batch), batch, alpha, labels) for batch in batches]
             loss = sum(losses[1:], start=losses[0]) if losses else torch.zeros((), device=device_of(self.model))
         if losses and not loss.requires_grad and self._parameters.trainable():
             raise ValueError(
@@ -511,6 +591,16 @@ class ExampleMemory(Memory):
                 "check logits=, and look for .detach() or no_grad in the model"
             )
         return loss, min(batch_size, len(self))
+
+    def _losses_of_items(self, loss: UserLoss, number: int, size: int, alpha: float, labels: bool) -> list[Tensor]:
+        """Return the summed loss of this rank's part of batch `number`; nothing if its part is empty."""
+        assert isinstance(self.examples, Items)
+        rows, rank = draw(self.seed, number, len(self), size), 0
+        if self._shared:
+            rank = dist.get_rank()
+            rows = rows[rank :: dist.get_world_size()]
+        seed = seeds.number(self.seed, "loss", number, rank)
+        return [loss.remembered_loss(self.model, self.examples, rows, alpha, labels, seed)] if len(rows) else []
 
     def _batches(self, number: int, size: int) -> Iterable[Batch]:
         """Return this rank's part of batch `number`, one batch per form; it may be empty."""
@@ -526,6 +616,8 @@ class ExampleMemory(Memory):
 
     def _reference_losses(self, alpha: float, labels: bool) -> tuple[float, float]:
         """Return the remembered loss per example at the remembered outputs, and that of constant outputs."""
+        if isinstance(self.examples, Items):  # what is the loss of a constant model is not known
+            return sum(item.loss for item in self.examples.items) / len(self), math.inf
         rows = torch.linspace(0, len(self) - 1, min(len(self), REFERENCE)).round().long()
         found = [reference_losses(batch, alpha, labels) for batch in self._examples_here().batches(rows)]
         return sum(start for start, _ in found) / len(rows), sum(constant for _, constant in found) / len(rows)
@@ -534,8 +626,11 @@ class ExampleMemory(Memory):
         return params if self.params is None else list(self._parameters.among(params).values())
 
     def _output_change(self, rows: Tensor) -> tuple[float, float]:
-        """Return the root mean square of the change of some examples' outputs, and of the outputs."""
+        """Return the root mean square of the change of some examples' outputs, and of the outputs; or of the loss."""
         change, size, n = 0.0, 0.0, 0
+        if isinstance(self.examples, Items) and self.user_loss is not None:
+            with isolated_eval_mode(self.model), torch.no_grad():
+                return self.user_loss.change(self.model, self.examples, rows)
         with isolated_eval_mode(self.model), torch.no_grad():
             for some in rows.split(CHUNK_SIZE):
                 for batch in self._examples_here().batches(some):
@@ -559,8 +654,9 @@ class ExampleMemory(Memory):
         self._had_protected_step |= any(p.stepped for p in self._protections)
         if self._had_protected_step or self._warned_of_moves or not len(self):
             return
-        moved, size = self._output_change(self.examples.rows_of(len(self.task_sizes) - 1)[-SAMPLED_ROWS:])
-        if moved > size * max(ROUNDING.get(p.dtype, ROUNDING_ELSE) for p in self.model.parameters()):
+        sampled = SAMPLED_ROWS if self.user_loss is None else CHUNK
+        moved, size = self._output_change(self.examples.rows_of(len(self.task_sizes) - 1)[-sampled:])
+        if abs(moved) > size * max(ROUNDING.get(p.dtype, ROUNDING_ELSE) for p in self.model.parameters()):
             self._warn_of_moves()
 
     def _check_alike(self) -> None:
@@ -569,8 +665,26 @@ class ExampleMemory(Memory):
             check_same(lambda: (self.examples.fingerprint, words))
             self._alike = self.examples
 
-    def _check_fits(self, examples: Examples) -> None:
-        """Raise a ValueError unless the model accepts an example of each form."""
+    def _options(self) -> dict[str, Any]:
+        if self.user_loss is None:
+            return super()._options()
+        given = {"loss": True, "outputs": self.user_loss.outputs is not None}
+        collates = [self.user_loss.collate] if self.user_loss.collate else getattr(self.examples, "collates", ())
+        return super()._options() | given | {"collate": any(collate is not default_collate for collate in collates)}
+
+    def _check_fits(self, examples: Examples | Items) -> None:
+        """Raise a ValueError unless the model accepts an example of each form, or some items of each task."""
+        if isinstance(examples, Items):
+            assert self.user_loss is not None
+            with isolated_eval_mode(self.model), torch.no_grad():
+                for task in range(len(examples.collates)):
+                    try:
+                        self.user_loss.change(self.model, examples, examples.rows_of(task)[-CHUNK:])
+                    except Exception as error:
+                        raise ValueError(
+                            f"the memory belongs to another model: loss= or outputs= fails on a stored item ({error})"
+                        ) from error
+            return
         with isolated_eval_mode(self.model), torch.no_grad():
             for group in examples.groups:
                 batch = group.batch(torch.zeros(1, dtype=torch.long, device=group.z.device), examples.tasks)
@@ -582,13 +696,13 @@ class ExampleMemory(Memory):
                     ) from error
 
 
-def _counters(stored: Mapping[str, Any], examples: Examples) -> tuple[int, int, list[tuple[int, float]], int]:
+def _counters(stored: Mapping[str, Any], examples: Examples | Items) -> tuple[int, int, list[tuple[int, float]], int]:
     """Return the seed, the number of drawn batches, the progress of the optimizers and the size of the stream."""
     try:
         seed, draws, observed = (whole_number(stored[key]) for key in ("seed", "draws", "observed"))
         progress = [(whole_number(since), number(norm, "the running norm", 0)) for since, norm in stored["progress"]]
     except (KeyError, TypeError) as error:
         raise ValueError(f"the state is incomplete or malformed: {error!r}") from error
-    if observed and (len(examples.tasks) > 1 or observed < len(examples)):
+    if observed and (len(examples.examples_of_tasks) > 1 or observed < len(examples)):
         raise ValueError("the state is malformed: `observed` counts a stream, but the examples belong to tasks")
     return seed, draws, progress, observed
