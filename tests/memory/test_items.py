@@ -354,7 +354,7 @@ def test_the_collate_function_is_that_of_the_loader_of_each_task() -> None:
 
 
 def test_budgets_forgetting_and_shrinking() -> None:
-    model, items, memory = made("detection", budget=6)
+    _, items, memory = made("detection", budget=6)
     with pytest.raises(BudgetExceeded, match="would hold 9 examples"):
         memory.remember(items)
     assert memory.task_sizes == ()

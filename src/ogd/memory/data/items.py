@@ -2,6 +2,8 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -39,8 +41,11 @@ def draw_items(data: object, count: int | None, generator: Generator) -> list[An
             raise ValueError(
                 "data is a DataLoader of ready batches (batch_size=None): give the data set of single items"
             )
+        batches = iter(data.batch_sampler)
         if not isinstance(data.dataset, IterableDataset) and not covers_dataset(data):
-            numbers = list(dict.fromkeys(number for batch in data.batch_sampler for number in batch))
+            with suppress(TypeError):  # a sampler without a length
+                batches = islice(batches, len(data))  # a sampler may repeat itself for ever (ultralytics)
+            numbers = list(dict.fromkeys(number for batch in batches for number in batch))
         data = data.dataset
     if isinstance(data, IterableDataset):
         return _draw_from_stream(data, count, generator)
