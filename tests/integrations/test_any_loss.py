@@ -145,7 +145,7 @@ def test_graph_network(tmp_path: Path) -> None:
     objects = ogd.ExampleMemory(model, per_task=8, loss=loss)  # the graphs themselves, and PyG's own collate function
     objects.remember(GraphLoader(graphs[0], batch_size=4, shuffle=True))
     sizes = [t.nbytes for item in objects.examples.items for t in item.structure.to_dict().values()]
-    assert sum(sizes) <= objects.nbytes < 2 * sum(sizes)
+    assert sum(sizes) <= objects.nbytes < 3 * sum(sizes)  # and the names and numbers that PyG keeps
     assert objects.remembered_loss(8).isfinite()
     with pytest.raises(ValueError, match="an input holds Data"):
         objects.save(tmp_path / "m.safetensors")
