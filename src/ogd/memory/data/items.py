@@ -33,7 +33,7 @@ def draw_items(data: object, count: int | None, generator: Generator) -> list[An
 
     Examples:
         >>> draw_items([{"words": 2}, {"words": 5}], 1, Generator().manual_seed(0))
-        [{'words': 5}]
+        [{'words': 2}]
     """
     numbers: list[Any] | None = None
     if isinstance(data, DataLoader):
@@ -88,7 +88,7 @@ def nbytes_of(item: Any) -> int:
 
     Examples:
         >>> nbytes_of({"image": torch.zeros(3, 4), "name": "cat"})
-        64
+        60
     """
     return sum(_nbytes(part) for part in parts(item))
 
