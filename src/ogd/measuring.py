@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from ogd.memory.data import calling
 from ogd.memory.data.batches import as_pair, clone_tensors, length, to_device
 from ogd.memory.data.calling import Logits, ScoredModel, accepts_argument, call_model, cast_inputs, logits_of
-from ogd.memory.data.labels import IGNORED, classifies, flat_labels
+from ogd.memory.data.labels import IGNORED, class_axis, classifies, flat_labels
 from ogd.memory.data.language_models import shifted, shifts_labels, with_decoder_inputs
 from ogd.memory.data.sampling import Sample
 from ogd.memory.model.eval_mode import isolated_eval_mode
@@ -217,7 +217,9 @@ def _each(z: Tensor, y: Any, measure: Measure, name: str, model: ScoredModel, x:
     classes = flat_labels(y)
     if classifies(z, classes) and shifts_labels(model, x, classes, "give measure=, a function (z, y) → (B,)"):
         classes = shifted(classes)
-    if classifies(z, classes):
+    axis = class_axis(z, classes)
+    if axis is not None:
+        z = z.movedim(axis, -1)
         z, y = z[classes != IGNORED], classes[classes != IGNORED].long()
         if len(y) and not 0 <= int(y.min()) <= int(y.max()) < z.shape[1]:
             span = f"labels from {int(y.min())} to {int(y.max())}"

@@ -9,7 +9,9 @@ from torch.utils import _pytree as pytree
 
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.data.batches import Chunk, TensorSlot
+from ogd.memory.data.items import nbytes_of
 from ogd.memory.examples.kept_examples import Examples, Group
+from ogd.memory.examples.kept_items import Items
 from ogd.memory.examples.packing import Packed
 from ogd.memory.examples.top_probabilities import Outputs, TopProbabilities
 from ogd.memory.gradients.gather import check_dependent, gather
@@ -89,6 +91,26 @@ def explain_examples(examples: Examples) -> Explanation:
             found[name] = (found.get(name, (0, ""))[0] + nbytes, how)
     entries = [Entry((name,), how, -(-nbytes // len(examples))) for name, (nbytes, how) in found.items()]
     return Explanation(tuple(entries), what="kept", unit="example")
+
+
+def explain_items(items: Items) -> Explanation:
+    """Explain how many bytes an item takes on average, and how each part is kept."""
+    found: dict[str, tuple[int, str]] = {}
+    for item in items.items:
+        leaves, _ = pytree.tree_flatten_with_path(item.structure)
+        places = [(f"item{pytree.keystr(path)}", leaf) for path, leaf in leaves]
+        parts = [
+            (name, item.tensors[leaf.number].nbytes, _how_packed(item.tensors[leaf.number]))
+            if isinstance(leaf, TensorSlot)
+            else (name, nbytes_of(leaf), type(leaf).__name__)
+            for name, leaf in places
+        ]
+        if item.z is not None:
+            parts.append(("outputs", item.z.nbytes, dtype_name(item.z.dtype)))
+        for name, nbytes, how in parts:
+            found[name] = (found.get(name, (0, ""))[0] + nbytes, how)
+    entries = [Entry((name,), how, -(-nbytes // len(items))) for name, (nbytes, how) in found.items()]
+    return Explanation(tuple(entries), what="kept", unit="item")
 
 
 def _parts(group: Group) -> list[tuple[str, int, str]]:

@@ -25,8 +25,16 @@ from ogd.memory.data.budget import Budget
 FORMAT = "ogd.memory"  # the key of the metadata
 VERSION = 4
 _CLASSES = {"gradients": "GradientMemory", "examples": "ExampleMemory"}  # by kind
-_OF_CONTENTS: dict[str, type] = {"weights": dict, "shapes": dict, "tensors": dict, "pieces": list, "groups": list}
+_OF_CONTENTS: dict[str, type] = {
+    "weights": dict,
+    "shapes": dict,
+    "tensors": dict,
+    "pieces": list,
+    "groups": list,
+    "items": list,
+}
 _OPTIONS = {"per_task", "logits", "params", "budget", "shrink", "freeze_buffers"}
+_FUNCTIONS = {"loss", "collate", "outputs"}  # only whether they were given; of a memory with loss= only
 _DTYPES = {tensor_files.dtype_name(dtype): dtype for dtype in DTYPES}
 
 
@@ -74,6 +82,9 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
         raise ValueError("the options in the state are malformed")
     if saved["logits"] and given.get("logits") is None:
         raise ValueError("the memory was saved with a logits function: give logits= again")
+    for name in _FUNCTIONS if not gradients else ():
+        if saved.get(name) and given.get(name) is None:
+            raise ValueError(f"the memory was saved with a function {name}=: give {name}= again")
     if gradients and saved["outputs"] is None and given.get("outputs") is None:
         raise ValueError("the memory was saved with a function for its outputs: give outputs= again")
     found = {key: saved[key] for key in ("per_task", "params", "shrink", "freeze_buffers")}
@@ -89,8 +100,9 @@ def options(stored: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
 def _are_options(saved: Mapping[str, Any], gradients: bool) -> bool:
     """Return whether all options are there and have the right types; the memory checks their values."""
     params, budget = saved.get("params"), saved.get("budget")
+    names = set(saved) if gradients else set(saved) - _FUNCTIONS
     return (
-        _OPTIONS | ({"outputs", "softness", "chunk_size", "dtype"} if gradients else {"shift_labels"}) == set(saved)
+        _OPTIONS | ({"outputs", "softness", "chunk_size", "dtype"} if gradients else {"shift_labels"}) == names
         and (params is None or (isinstance(params, list) and all(isinstance(p, str) for p in params)))
         and (isinstance(budget, list) and len(budget) == 2)
         and all(limit is None or is_whole(limit) for limit in budget)

@@ -97,10 +97,10 @@ class Sample:
             return x, y
         if self.balanced and y is not None:
             return take((x, y), balanced_rows(_labels(y), self.count, self.generator))  # type: ignore[no-any-return]
-        return take((x, y), _choose(length((x, y)), self.count, self.generator))  # type: ignore[no-any-return]
+        return take((x, y), choose_rows(length((x, y)), self.count, self.generator))  # type: ignore[no-any-return]
 
     def _of_loader(self, loader: DataLoader[Any]) -> Iterator[Chunk]:
-        if self.count is not None and _covers_dataset(loader) and not self.balanced:
+        if self.count is not None and covers_dataset(loader) and not self.balanced:
             yield from self._of_dataset(loader.dataset, loader.collate_fn, loader)
         else:
             yield from self._of_batches(loader)
@@ -110,7 +110,7 @@ class Sample:
         if self.balanced and self.count is not None:  # labels are known only once the examples are read
             yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate))
             return
-        rows: list[int] = _choose(len(dataset), self.count, self.generator).tolist()
+        rows: list[int] = choose_rows(len(dataset), self.count, self.generator).tolist()
         if not rows:
             return
         loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
@@ -150,13 +150,13 @@ def _labels(y: Any) -> Tensor:
     return y
 
 
-def _choose(size: int, count: int | None, generator: Generator) -> Tensor:
+def choose_rows(size: int, count: int | None, generator: Generator) -> Tensor:
     if count is None or count >= size:
         return torch.arange(size)
     return torch.randperm(size, generator=generator)[:count].sort().values
 
 
-def _covers_dataset(loader: DataLoader[Any]) -> bool:
+def covers_dataset(loader: DataLoader[Any]) -> bool:
     """Return whether an epoch is the data set once, so that examples can be drawn without reading all of it."""
     sampler = loader.sampler
     whole = isinstance(sampler, SequentialSampler) or (

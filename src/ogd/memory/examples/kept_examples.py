@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ogd.memory.data.batches import with_tensors, without_tensors
 from ogd.memory.data.calling import Logits
-from ogd.memory.data.labels import IGNORED, classifies
+from ogd.memory.data.labels import IGNORED, classifies, is_binary
 from ogd.memory.examples.packing import Packed, join
 from ogd.memory.examples.top_probabilities import Outputs, concatenate_outputs
 from ogd.memory.ranks.agreement import bytes_of, digest
@@ -92,7 +92,7 @@ class Group:
     @property
     def labelled(self) -> bool:
         """Whether the group has labels that are classes."""
-        return self.y is not None and classifies(self.z, self.y.data)
+        return self.y is not None and (classifies(self.z, self.y.data) or is_binary(self.z, self.y.data))
 
     @property
     def nbytes(self) -> int:

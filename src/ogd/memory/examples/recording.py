@@ -20,7 +20,7 @@ from ogd.memory.data.batches import (
     without_tensors,
 )
 from ogd.memory.data.calling import ScoredModel
-from ogd.memory.data.labels import check_labels_fit, classifies, flat_labels, look_like_classes
+from ogd.memory.data.labels import binary_labels, check_labels_fit, class_axis, flat_labels, look_like_classes
 from ogd.memory.data.language_models import predicts_tokens, shifted, shifts_labels, with_decoder_inputs
 from ogd.memory.examples.kept_examples import Group
 from ogd.memory.examples.packing import pack
@@ -94,7 +94,7 @@ def _group(
         (with_tensors(structure, [leaf[i : i + size] for leaf in leaves]), min(size, n - i)) for i in range(0, n, size)
     )
     z = concatenate_outputs([_kept(model, _scores(model, x, of), y) for x, of in parts])
-    labels = None if y is None else pack(y.to(device))
+    labels = None if y is None else pack(binary_labels(z, y.to(device)) if isinstance(z, Tensor) else y.to(device))
     check_labels_fit(z, None if labels is None else labels[:], model.classes)
     return Group(tuple(leaves), structure, labels, z, torch.zeros(n, dtype=torch.long, device=device), None)
 
@@ -103,7 +103,7 @@ def _kept(model: ScoredModel, z: Tensor, y: Tensor | None) -> Outputs:
     """Return outputs as they are kept: as a distribution if they are scores of many classes, which share a softmax."""
     if z.ndim < 2 or z.shape[-1] <= MANY or model.classes is not None:
         return z
-    known = classifies(z, y[: len(z)]) if y is not None else predicts_tokens(model.model, z)
+    known = class_axis(z, y[: len(z)]) == -1 if y is not None else predicts_tokens(model.model, z)
     return top_probabilities(z) if known else z
 
 
