@@ -61,7 +61,7 @@ def test_list_names_everything(capsys):
             "run",
             ["ogd, agem, er, der, rehearsal: gradients or examples", "100 100 for mlp, 100 for cnn", "300 on split"],
         ),
-        ("tune", ["der (--alpha), ewc (--ewc-lambda)", "ewc: 1 3 10 30 100 300 1000", "--init"]),
+        ("tune", ["der (--alpha), rehearsal (--bound), ewc (--ewc-lambda)", "ewc: 1 3 10 30 100 300 1000", "--init"]),
     ],
 )
 def test_help_has_names_and_defaults_from_the_catalogue(capsys, monkeypatch, command, texts):
