@@ -276,7 +276,7 @@ def test_without_other_words_16_examples_are_rehearsed_every_second_step() -> No
         optimizer.zero_grad()
         model(torch.randn(7, 3)).sum().backward()
         optimizer.step()
-    assert sorted(sizes) == [7] * 4 + [32] * 2
+    assert sorted(sizes) == [7] * 4 + [16] * 2
 
 
 def test_what_a_step_is_given_beside_its_closure_reaches_it() -> None:
