@@ -324,7 +324,6 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     assert "Traceback" not in err
 
 
-@pytest.mark.filterwarnings("ignore:rehearsal is losing:UserWarning")  # it times steps on random labels
 def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     for number in ("ROUNDS", "LOOP_ROUNDS", "LOOP_TURNS", "LARGE_ROUNDS"):
         monkeypatch.setattr(f"ogd.lab.bench.{number}", 1)
