@@ -10,9 +10,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from ogd.memory.data import calling
-from ogd.memory.data.batches import as_pair, clone_tensors, length, to_device, without_tensors
-from ogd.memory.data.calling import Logits, accepts_argument, call_model, cast_inputs, logits_of
-from ogd.memory.data.labels import IGNORED, classifies, flat_labels, next_tokens
+from ogd.memory.data.batches import as_pair, clone_tensors, length, to_device
+from ogd.memory.data.calling import Logits, ScoredModel, accepts_argument, call_model, cast_inputs, logits_of
+from ogd.memory.data.labels import IGNORED, class_axis, classifies, flat_labels
+from ogd.memory.data.language_models import shifted, shifts_labels, with_decoder_inputs
 from ogd.memory.data.sampling import Sample
 from ogd.memory.model.eval_mode import isolated_eval_mode
 from ogd.memory.model.parameters import first_parameter
@@ -193,8 +194,9 @@ def _mean(model: nn.Module, x: Any, y: Any, measure: Measure, logits: Logits | N
             return loss, int((y != IGNORED).sum())
         z = logits_of(result)
     else:
+        x = with_decoder_inputs(model, x, y)
         z = calling.scores(model, x, logits)
-    each = _each(z, x, y, measure, name)
+    each = _each(z, y, measure, name, ScoredModel(model, logits), x)
     return each.mean(), len(each)
 
 
@@ -202,7 +204,7 @@ def _are_classes(y: Any) -> bool:
     return isinstance(y, Tensor) and y.ndim == 1 and not y.is_floating_point() and y.dtype != torch.bool
 
 
-def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
+def _each(z: Tensor, y: Any, measure: Measure, name: str, model: ScoredModel, x: Any) -> Tensor:
     """Return the score of each example, (B,), or of each token."""
     if callable(measure):
         each = measure(z, y)
@@ -212,8 +214,12 @@ def _each(z: Tensor, x: Any, y: Any, measure: Measure, name: str) -> Tensor:
         return each.double()
     if not isinstance(y, Tensor):
         raise ValueError(f"sets: {name!r} has no labels, but {type(y).__name__}: give pairs (x, y)")
-    classes = next_tokens(flat_labels(y), without_tensors(x)[0])
-    if classes is not None and classifies(z, classes):
+    classes = flat_labels(y)
+    if classifies(z, classes) and shifts_labels(model, x, classes, "give measure=, a function (z, y) → (B,)"):
+        classes = shifted(classes)
+    axis = class_axis(z, classes)
+    if axis is not None:
+        z = z.movedim(axis, -1)
         z, y = z[classes != IGNORED], classes[classes != IGNORED].long()
         if len(y) and not 0 <= int(y.min()) <= int(y.max()) < z.shape[1]:
             span = f"labels from {int(y.min())} to {int(y.max())}"

@@ -25,7 +25,7 @@ def two_tasks(folder, sharded):
     trained = train(model, callback, B, folder / "b", **options)
     assert trained.args.world_size == 2
     assert trained.args.should_save == (dist.get_rank() == 0)
-    return callback.memory.nbytes, callback.memory.state_dict()["tensors"]
+    return callback.memory.nbytes, dict(callback.memory.state_dict()["tensors"])
 
 
 def whole_and_sharded(folder):
@@ -43,4 +43,4 @@ def test_every_rank_takes_part_and_one_writes(tmp_path):
         held = sum(nbytes for nbytes, _ in ranks)
         assert held == (saved.nbytes if name == "sharded" else 2 * saved.nbytes)
         for _, tensors in ranks:
-            torch.testing.assert_close(tensors, saved.state_dict()["tensors"])
+            torch.testing.assert_close(tensors, dict(saved.state_dict()["tensors"]))

@@ -16,6 +16,7 @@ from ogd.memory import Convolved, Dense, Factored, GradientMemory, Piece, load, 
 from ogd.memory.blocks import convolution_geometry as convolution
 from ogd.memory.blocks.block import Block
 from ogd.memory.changes.growth import pad_store
+from ogd.memory.saving import from_leaves
 from reference import flat, logit_gradients, project_dense
 
 GEOMETRIES = {
@@ -301,7 +302,7 @@ def test_a_state_that_does_not_fit_is_refused(kind: str) -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
     memory = GradientMemory(model)
     memory.remember((x, y))
-    state = copy.deepcopy(memory.state_dict())
+    state = copy.deepcopy(from_leaves(memory.state_dict()))
     (entry,) = [entry for entry in state["pieces"] if entry["kind"] == "convolved"]
     spoil, message = BROKEN[kind]
     spoil(entry)
@@ -313,7 +314,7 @@ def test_a_state_whose_numbers_are_not_finite_is_refused() -> None:
     model, x, y = images(nn.Conv2d(8, 12, 3, padding=1), 8, 4, 4)
     memory = GradientMemory(model)
     memory.remember((x, y))
-    state = copy.deepcopy(memory.state_dict())
+    state = copy.deepcopy(from_leaves(memory.state_dict()))
     i = next(i for i, entry in enumerate(state["pieces"]) if entry["kind"] == "convolved")
     state["tensors"][f"{i}.X"][0, 0, 0, 0] = torch.nan
     with pytest.raises(ValueError, match="not finite"):

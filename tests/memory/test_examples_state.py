@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from memory_models import make, train
 from ogd.memory import BudgetExceeded, ExampleMemory, load
 from ogd.memory.loading import KINDS
+from ogd.memory.saving import from_leaves
 from reference import flat, trainable
 
 PIXELS = torch.arange(256) / 255
@@ -241,7 +242,7 @@ DAMAGED: dict[str, Callable[[State], Any]] = {
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_state_is_told_and_changes_nothing(name: str) -> None:
     memory = filled()
-    state = copy.deepcopy(memory.state_dict())
+    state = copy.deepcopy(from_leaves(memory.state_dict()))
     DAMAGED[name](state)
     memory.forget(0)
     before = memory.examples

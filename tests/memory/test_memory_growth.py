@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn, optim
+from torch.nn import functional
 
 from memory_models import make, rows, train
-from ogd.memory import GradientMemory, load, register_layer
+from ogd.memory import ExampleMemory, GradientMemory, load, register_layer
 from reference import logit_gradients
 
 
@@ -171,3 +172,30 @@ def test_a_table_may_gain_rows_and_nothing_else(size: tuple[int, int], grows: bo
     projected = memory.project({"0.weight": update})["0.weight"]
     assert torch.equal(projected[40:], update[40:])
     assert not torch.equal(projected[:40], update[:40])
+
+
+@pytest.mark.parametrize("bag", [False, True], ids=["Embedding", "EmbeddingBag"])
+def test_an_embedding_that_grows_is_rehearsed(bag: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    words = nn.EmbeddingBag(6, 5) if bag else nn.Embedding(6, 5)
+    model = nn.Sequential(words, nn.Flatten(), nn.Linear(5 if bag else 10, 3)).double()
+    x, y = torch.randint(6, (8, 2)), torch.arange(8) % 3
+    memory = ExampleMemory(model)
+    memory.remember((x, y))
+    memory.save(tmp_path / "m.safetensors")
+    z = model(x).detach()
+    larger = type(words)(9, 5).double()  # three new users or words, with rows of their own
+    with torch.no_grad():
+        larger.weight[:6] = words.weight
+    model[0] = larger
+    assert memory.stats().drift == (0.0,)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    memory.protect(optimizer, every=1)
+    train(model, optimizer, torch.randint(6, 9, (8, 2)), y, 3)
+    again = load(tmp_path / "m.safetensors", model)
+    for one in (memory, again):
+        now = model(x)
+        slow = functional.cross_entropy(now, y) + 0.5 * (now - z).square().mean()
+        torch.testing.assert_close(one.remembered_loss(8), slow)
+    memory.remember((torch.randint(9, (8, 2)), y))
+    assert memory.task_sizes == (8, 8)

@@ -182,7 +182,7 @@ def test_a_damaged_file_is_refused_by_name(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "m.safetensors"
     memory = saved(path)
     tensors = {k: t.clone() for k, t in load_file(path).items()}
-    kept = {key: value for key, value in memory.state_dict().items() if key != "tensors"}
+    kept = {key: value for key, value in state.from_leaves(memory.state_dict()).items() if key != "tensors"}
     metadata = {state.FORMAT: json.dumps(kept)}
     change, message = DAMAGES[damage]
     change(tensors, metadata)
@@ -280,7 +280,7 @@ def test_a_state_is_what_its_file_holds(name: str, tmp_path: Path) -> None:
     memory = GradientMemory(model)
     memory.remember((x, y))
     memory.save(tmp_path / "m")
-    stored, read = memory.state_dict(), state.read(tmp_path / "m")
+    stored, read = state.from_leaves(memory.state_dict()), state.read(tmp_path / "m")
     assert {key: value for key, value in stored.items() if key != "tensors"} == {
         key: value for key, value in read.items() if key != "tensors"
     }
@@ -291,7 +291,7 @@ def test_rows_of_a_parameter_that_are_stored_twice_are_refused() -> None:
     model, x, y = make("mlp")
     memory = GradientMemory(model)
     memory.remember((x, y))
-    stored = memory.state_dict()
+    stored = state.from_leaves(memory.state_dict())
     i = len(stored["pieces"])
     own = {name.removeprefix("0."): t for name, t in stored["tensors"].items() if name.startswith("0.")}
     stored["pieces"].append(dict(stored["pieces"][0]))

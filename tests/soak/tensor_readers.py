@@ -27,6 +27,7 @@ from ogd.lab.training import Checkpoint, History, checkpoint, train
 from ogd.lab.training.loop import Diverged
 from ogd.memory import GradientMemory, Memory, load
 from ogd.memory.loading import KINDS
+from ogd.memory.saving import from_leaves
 from readers import Broken, Reader
 
 VALUES = (float("nan"), float("inf"), -1.0, 0.0, 1.0, 7.0, 1e30, 300.0)
@@ -170,7 +171,9 @@ def memory_readers(folder: Path) -> list[Reader]:
                 _spoiler(path, sounds, chosen),
                 lambda path=path, chosen=chosen: load(path, made[chosen[0]][0]),
                 str(path),
-                lambda memory, sounds=sounds, chosen=chosen: _equal(memory.state_dict(), sounds[chosen[0]]),
+                lambda memory, sounds=sounds, chosen=chosen: _equal(
+                    from_leaves(memory.state_dict()), sounds[chosen[0]]
+                ),
                 use,
                 ValueError,
             )

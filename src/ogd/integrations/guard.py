@@ -1,10 +1,15 @@
 """The common part of all integrations: make a memory when its model is known, and protect while a task is trained."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from ogd.memory import Memory, Protection
 
@@ -53,6 +58,20 @@ class Guard:
         memory = self.memory_for(model)
         self._protections = [memory.protect(optimizer, **self.protect_options) for optimizer in optimizers]
 
+    def try_data(self, model: nn.Module, loader: Any) -> None:
+        """Raise now what `remember` would raise after training, as two examples of a DataLoader show it.
+
+        A stream of data, which could not be read again, is not tried.
+        """
+        dataset, collate = getattr(loader, "dataset", None), getattr(loader, "collate_fn", None)
+        if dataset is None or collate is None or isinstance(dataset, IterableDataset):
+            return
+        with _random_state():
+            examples = [dataset[i] for i in range(min(len(dataset), 2))]
+            refused = self.memory_for(model).explain(DataLoader(examples, 2, collate_fn=collate)).refused  # type: ignore[arg-type]
+        if refused:
+            raise ValueError(refused)
+
     def settle(self) -> None:
         """Project pending steps, before the weights are read."""
         if self.memory is not None:
@@ -91,6 +110,18 @@ class Guard:
             options = {name: getattr(self.memory, name) for name in _names(self.kind.__init__)}
         stored = self.state_dict() or None
         return {**vars(self), "memory": None, "options": options, "_stored": stored, "_protections": []}
+
+
+@contextmanager
+def _random_state() -> Iterator[None]:
+    """Restore the random states that data sets use."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.set_rng_state(states[2])
 
 
 def _names(method: Any) -> list[str]:

@@ -24,6 +24,7 @@ class OGDCallback(TrainerCallback):
     """Protects remembered tasks during `train`, and remembers the training data of each `train` at its end as a task.
 
     Each checkpoint's folder gets a file `ogd.safetensors` with the memory; `resume_from_checkpoint` finds it there.
+    Two examples are tried before training begins, so that data or a model that cannot be remembered cost no time.
     At the end of training the memory, which now holds this task too, is written into the output folder, unless
     `save_strategy` is "no"; `OGDCallback.load(folder, model)` reads it in another process.
 
@@ -85,9 +86,12 @@ class OGDCallback(TrainerCallback):
         *,
         model: nn.Module,
         optimizer: Any,
+        train_dataloader: DataLoader[Any] | None = None,
         **_: Any,
     ) -> None:
         memory = self.guard.memory_for(model)
+        if self.remember and train_dataloader is not None:
+            self.guard.try_data(model, train_dataloader)
         if state.global_step:
             memory.load_state_dict(self._saved(args, state.global_step))
         self.guard.begin(model, [optimizer])

@@ -52,6 +52,20 @@ def check_logits(logits: object) -> None:
         raise TypeError(f"logits must be a function (model, x) → tensor, not {logits!r}")
 
 
+def check_functions(loss: object, collate: object, outputs: object, logits: object) -> None:
+    """Check the functions of a memory that rehearses by a loss of the user's own."""
+    given = {"loss": loss, "collate": collate, "outputs": outputs}
+    for name, function in given.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} must be a function, not {function!r:.60}")
+        if function is not None and loss is None:
+            raise ValueError(
+                f"{name}= is for items that a loss= of your own rehearses: give loss= too, or leave it out"
+            )
+    if loss is not None and logits is not None:
+        raise ValueError("logits= and loss= exclude each other: loss gets the model and the batch; leave logits= out")
+
+
 def check_classes(classes: object) -> None:
     if classes is None:
         return

@@ -9,8 +9,11 @@ from torch.utils import _pytree as pytree
 
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.data.batches import Chunk, TensorSlot
+from ogd.memory.data.items import nbytes_of
 from ogd.memory.examples.kept_examples import Examples, Group
+from ogd.memory.examples.kept_items import Items
 from ogd.memory.examples.packing import Packed
+from ogd.memory.examples.top_probabilities import Outputs, TopProbabilities
 from ogd.memory.gradients.gather import check_dependent, gather
 from ogd.memory.gradients.outputs import ChosenOutputs
 from ogd.memory.model.supported import check_model
@@ -90,12 +93,38 @@ def explain_examples(examples: Examples) -> Explanation:
     return Explanation(tuple(entries), what="kept", unit="example")
 
 
+def explain_items(items: Items) -> Explanation:
+    """Explain how many bytes an item takes on average, and how each part is kept."""
+    found: dict[str, tuple[int, str]] = {}
+    for item in items.items:
+        leaves, _ = pytree.tree_flatten_with_path(item.structure)
+        places = [(f"item{pytree.keystr(path)}", leaf) for path, leaf in leaves]
+        parts = [
+            (name, item.tensors[leaf.number].nbytes, _how_packed(item.tensors[leaf.number]))
+            if isinstance(leaf, TensorSlot)
+            else (name, nbytes_of(leaf), type(leaf).__name__)
+            for name, leaf in places
+        ]
+        if item.z is not None:
+            parts.append(("outputs", item.z.nbytes, dtype_name(item.z.dtype)))
+        for name, nbytes, how in parts:
+            found[name] = (found.get(name, (0, ""))[0] + nbytes, how)
+    entries = [Entry((name,), how, -(-nbytes // len(items))) for name, (nbytes, how) in found.items()]
+    return Explanation(tuple(entries), what="kept", unit="item")
+
+
 def _parts(group: Group) -> list[tuple[str, int, str]]:
     leaves, _ = pytree.tree_flatten_with_path(group.structure)
     names = [f"input{pytree.keystr(path)}" for path, leaf in leaves if isinstance(leaf, TensorSlot)]
     names += ["label"] * (group.y is not None)
     parts = [(name, leaf.data.nbytes, _how_packed(leaf)) for name, leaf in zip(names, group.packed, strict=True)]
-    return [*parts, ("output", group.z.nbytes, dtype_name(group.z.dtype))]
+    return [*parts, ("output", group.z.nbytes, _how_outputs(group.z))]
+
+
+def _how_outputs(z: Outputs) -> str:
+    if not isinstance(z, TopProbabilities):
+        return dtype_name(z.dtype)
+    return f"float16, the {z.places.shape[-1]} largest log-probabilities of {z.C:,} and the sum of the others"
 
 
 def _how_packed(leaf: Packed) -> str:

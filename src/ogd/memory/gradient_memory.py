@@ -31,19 +31,20 @@ from ogd.memory.data.budget import Budget
 from ogd.memory.data.calling import Logits
 from ogd.memory.data.sampling import Sample
 from ogd.memory.explanation import Explanation, explain_gradients
-from ogd.memory.gradients.finished_task import store_with_shared_task, store_with_task
+from ogd.memory.gradients.finished_task import store_with_divided_task, store_with_shared_task, store_with_task
 from ogd.memory.gradients.outputs import ChosenOutputs, Outputs
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.parameters import plain_names
-from ogd.memory.model.supported import check_model, check_parameters
+from ogd.memory.model.supported import check_model
 from ogd.memory.optimizers.projection_hooks import Projection
 from ogd.memory.optimizers.protectable import warn_of_averages
 from ogd.memory.optimizers.step_hooks import versions
 from ogd.memory.projection.projector import DIRECT, Projector, projector_of, remaining_share
-from ogd.memory.projection.sharding import check_same_store, sharded_store, whole_store
+from ogd.memory.projection.sharding import check_same_store, divided, divided_store, sharded_store, whole_store
 from ogd.memory.projection.store import Store
 from ogd.memory.projection.store_state import store_from_state, store_state
 from ogd.memory.ranks.collective import common_generator, torch_seed
+from ogd.memory.ranks.sharded_parameters import is_cut_once, is_sharded, local, local_parts, reshard
 from ogd.memory.stats import GradientStats
 from ogd.tensor_files import dtype_name
 
@@ -219,7 +220,7 @@ class GradientMemory(Memory):
         check_classes(classes)
         check_logits(logits)
         check_generator(generator)
-        check_parameters(self.model)
+        self._check_parameters()
         self._follow_model()
         params = self._parameters.trainable()
         check_model(self.model, params)
@@ -229,14 +230,17 @@ class GradientMemory(Memory):
         sample = Sample(data, count, draws, size, choose == "balanced", self.outputs == "true")
         with self._remembering():
             how = (chosen, params, sample, self.chunk_size, self.dtype)
-            if self._shared:
+            if is_sharded(self.model):
+                store = store_with_divided_task(self.store, *how)
+                draws = common_generator(draws)
+            elif self._shared:
                 store = store_with_shared_task(self.store, *how, self.sharded)
                 draws = common_generator(draws)
             else:
                 store = store_with_task(self.store, *how)
             new = store.tasks[-1]
             store = self._within_budget(store, draws)
-            self._drift.add_task(self.store, store, self._parameters.named(), new)
+            self._drift.add_task(self.store, store, self._shards(), new)
             self._replace(store)
 
     def protect(self, optimizer: Optimizers, every: int | Literal["auto"] = 1) -> Projection:
@@ -268,7 +272,7 @@ class GradientMemory(Memory):
             Projection(Adam, every=10, 0 steps pending)
         """
         check_every(every, auto=True)
-        check_parameters(self.model)
+        self._check_parameters()
         self._follow_model()
         optimizers = self._protectable(optimizer)
         if warn_of_averages(optimizers):
@@ -297,13 +301,13 @@ class GradientMemory(Memory):
             >>> memory.project({"weight": torch.tensor([[3.0, 4.0]])})
             {'weight': tensor([[0., 4.]])}
         """
-        check_parameters(self.model)
+        self._check_parameters()
         plain = plain_names(self.model)
         check_update(update, self._parameters.named() | dict(self.model.named_parameters()))
         self._follow_model()
         result = {name: u.detach().clone() for name, u in update.items()}
         plain_update = {plain.get(name, name): u for name, u in result.items()}
-        protected = {name: u for name, u in plain_update.items() if name in self._parameters}
+        protected = {name: local(u) for name, u in plain_update.items() if name in self._parameters}
         projector = projector_of(self.store, protected, self.softness)
         if projector is not None:
             ours = [protected[name] for name in projector.names]
@@ -332,7 +336,7 @@ class GradientMemory(Memory):
         self._settle_and_check()
         with self._transaction():
             self._replace(self.store.without_task(range(len(self.task_sizes))[task]), bind=False)
-            self._drift.reset(self.store, self._parameters.named())
+            self._drift.reset(self.store, self._shards())
 
     def explain(
         self, data: object, *, classes: Sequence[int] | None = None, logits: Logits | None = None
@@ -356,7 +360,9 @@ class GradientMemory(Memory):
         """
         check_classes(classes)
         check_logits(logits)
-        check_parameters(self.model)
+        self._check_parameters()
+        if is_sharded(self.model):
+            raise ValueError("explain is for whole parameters: call it before fully_shard")
         chosen = ChosenOutputs(self.model, self.outputs, logits or self.logits, classes)
         examples = next(iter(Sample(data, 2, Generator().manual_seed(0), 2)), None)
         if examples is None:
@@ -368,11 +374,11 @@ class GradientMemory(Memory):
 
         With every=k, steps that are not projected yet count too: call `settle` first.
         """
-        check_parameters(self.model)
+        self._check_parameters()
         self._follow_model()
         if self._protections:
             self._check_moves()
-        drift = rms_by_task(self._drift.now(self.store, self._parameters.named()), self.task_sizes)
+        drift = rms_by_task(self._drift.now(self.store, self._shards()), self.task_sizes)
         shares = tuple(remaining_share(each.last) for each in self._projectors() if each.last is not None)
         rank = self.rank if len(self) <= DIRECT else None
         return GradientStats(shares, len(self), rank, self._trainable_numbers()[0], drift)
@@ -384,9 +390,11 @@ class GradientMemory(Memory):
         """
         self._follow_model()
         self._settle_and_check()
-        store, params = whole_store(self.store), self._parameters.named()
+        params = self._parameters.named()
+        store = whole_store(self.store, params)
         weights = Fingerprint.of(store, {name: params[name] for name in store.shapes}).to_state()
-        return saving.header(self.kind, self._options(), self._statistics.names, weights) | store_state(store)
+        header = saving.header(self.kind, self._options(), self._statistics.names, weights)
+        return saving.as_leaves(header | store_state(store))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace the contents by a `state_dict`, checked against the model; an error changes nothing.
@@ -400,8 +408,9 @@ class GradientMemory(Memory):
         Raises:
             ValueError: if the state is damaged, or belongs to another model.
         """
-        check_parameters(self.model)
+        self._check_parameters()
         saving.check_header(stored, self.kind)
+        stored = saving.from_leaves(stored)
         whole = store_from_state(stored, self._parameters.named())
         if whole.shapes and not any(name in self._parameters for name in whole.shapes):
             raise ValueError(f"params={self.params} protects none of the parameters with stored gradients")
@@ -417,13 +426,34 @@ class GradientMemory(Memory):
         if self.sharded and self._shared:
             check_same_store(store)
             store = sharded_store(store)
+        if is_sharded(self.model):
+            check_same_store(store)
+            store = divided_store(store, params)
         with self._transaction():
             self._statistics.restore(stored)
-            self._drift.reset(store, params)
+            self._drift.reset(store, self._shards())
             self._replace(store)
             self._versions = versions(params.values())
             if self._protections:
                 self._statistics.freeze()
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not is_sharded(self.model):
+            return
+        if self.sharded:
+            raise ValueError("sharded=True is for whole parameters: fully_shard divides G already, so leave it out")
+        whole = [name for name, p in self._parameters.trainable().items() if not is_cut_once(p)]
+        if whole:
+            raise ValueError(
+                f"{whole[0]} is not divided among all ranks ({len(whole)} such parameters), and a GradientMemory knows "
+                "fully_shard of all protected parameters over a mesh of one axis: apply it to the whole model, or "
+                "choose others with params=, or use an ExampleMemory"
+            )
+
+    def _shards(self) -> dict[str, Tensor]:
+        """Return this rank's parts of all parameters."""
+        return local_parts(self._parameters.named())
 
     def _parts(self) -> tuple[object, ...]:
         return *super()._parts(), self._binding, self._drift
@@ -446,11 +476,20 @@ class GradientMemory(Memory):
     def _follow_model(self) -> None:
         """Update the store if the model's parameters were renamed or replaced, or raise; see `Binding`."""
         bound = self._binding.tensors
+        if is_sharded(self.model):
+            self.store = divided(self.store)
+            named = self._parameters.named()
+            if any(named.get(name) is not bound[name] for name in self.store.shapes):
+                raise ValueError(
+                    "parameters were renamed or replaced since the last remember, which cannot be followed under "
+                    "fully_shard: save the memory before such a change, and load it after"
+                )
+            return
         with self._transaction():
             store = self._binding.rebind(self.store)
             if self._binding.tensors is not bound:
                 self._settle()
-                self._drift.reset(store, self._parameters.named())  # counted from the new tensors
+                self._drift.reset(store, self._shards())  # counted from the new tensors
             if store is not self.store:
                 self._replace(store)
 
@@ -458,7 +497,7 @@ class GradientMemory(Memory):
         # inside a window the weights are not projected
         if self._warned_of_moves or any(projection.pending for projection in self._protections):
             return
-        if outputs_moved(self.store, self._parameters.named(), self._drift.weights, self.softness):
+        if outputs_moved(self.store, self._shards(), self._drift.weights, self.softness):
             self._warn_of_moves()
 
     def _projectors(self) -> list[Projector]:
@@ -471,13 +510,15 @@ class GradientMemory(Memory):
             check_same_store(self.store)
             self._alike = self.store
         params = self._parameters.among(tensors)
-        projector = projector_of(self.store, params, self.softness)
+        projector = projector_of(self.store, local_parts(params), self.softness)
         if projector is None:
             return None
         self._warned_of_dropped = self._warned_of_dropped or projector.check_dropped()
         return projector, [params[name] for name in projector.names]
 
     def _is_intact(self) -> bool:
+        if self.store.sharded == "columns":
+            reshard(self.model)
         return self._binding.intact()
 
     def _before_window(self, projection: Projection) -> None:

@@ -23,6 +23,7 @@ from ogd.memory.model.supported import check_parameters
 from ogd.memory.optimizers.protectable import check_protectable, optimizers_in
 from ogd.memory.optimizers.step_hooks import Protection, is_protected, versions
 from ogd.memory.ranks.collective import gather_results, has_several_ranks, torch_seed
+from ogd.memory.ranks.sharded_parameters import is_sharded
 from ogd.memory.stats import ExampleStats, GradientStats
 from ogd.memory.transaction import Transaction
 
@@ -223,6 +224,15 @@ class Memory(ABC):
         """Whether the ranks of torch.distributed share this memory."""
         return self.distributed and has_several_ranks()
 
+    def _check_parameters(self) -> None:
+        """Raise if the model's parameters have no values, or are divided in a way that this memory does not know."""
+        check_parameters(self.model)
+        if not self.distributed and has_several_ranks() and is_sharded(self.model):
+            raise ValueError(
+                "distributed=False is for ranks that train a model each, but fully_shard divides one model among them: "
+                "leave it out"
+            )
+
     def _generator(self, generator: Generator | None) -> Generator:
         """Return the user's generator, or one seeded by torch's seed and the size of the memory."""
         return generator or seeds.generator(torch_seed(self._shared), "remember", len(self))
@@ -258,7 +268,7 @@ class Memory(ABC):
         """Return the optimizers in an argument of `protect`, or raise if they cannot be protected."""
         optimizers = optimizers_in(optimizer)
         check_protectable(optimizers, is_protected)
-        check_parameters(self.model)
+        self._check_parameters()
         held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         if not self._parameters.among(held):
             raise ValueError("optimizer holds no protected parameter: was it made for another model?")

@@ -37,7 +37,8 @@ class ExampleStats:
 
     Args:
         examples: the number of kept examples.
-        drift: for each task, the root mean square change of its remembered outputs, in their own units.
+        drift: for each task, the root mean square change of its remembered outputs, in their own units; in a memory
+            with loss= and without outputs=, the change of the loss of its items, which is positive if it has risen.
         loss: the remembered loss per example of the last rehearsal of each protection; None before the first.
         bounded: the share of rehearsals in which the bound reduced what was added, for each protection; None before
             the first.

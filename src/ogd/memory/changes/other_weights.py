@@ -23,6 +23,8 @@ from torch.nn.parameter import is_lazy
 
 from ogd.memory.projection.pseudo_inverse import inverse_lengths
 from ogd.memory.projection.store import Store
+from ogd.memory.ranks.collective import sum_over_ranks
+from ogd.memory.ranks.sharded_parameters import whole
 
 SAMPLED_ROWS = 16  # rows of G
 # The effect of rounding alone: the cosines that it reaches in a long training, and how far it moves the weights in any
@@ -44,7 +46,8 @@ def outputs_moved(store: Store, params: Weights, before: Weights, softness: floa
     Rounding and softness explain small changes.
     """
     u = {name: params[name].detach() - w for name, w in before.items() if _comparable(params.get(name), w)}
-    moved = norm(u)
+    parts = store.sharded == "columns"
+    moved = norm(u, parts)
     weights = {name: before[name] for name in u}
     return bool(moved) and largest_overlap(store, u) > moved * cosine_tolerance(store, weights, moved, softness)
 
@@ -112,16 +115,21 @@ def warn_of_other_weights(why: str) -> None:
 
 
 def cosine_tolerance(store: Store, weights: Weights, moved: float, softness: float) -> float:
-    """Return the largest cosine that rounding and softness can explain if the weights have moved by `moved`."""
+    """Return the largest cosine that rounding and softness can explain if the weights have moved by `moved`.
+
+    The weights may be the parts of a rank, as the store's columns are.
+    """
     known = {name: ROUNDING.get(w.dtype, ROUNDING_ELSE) for name, w in weights.items()}
-    anywhere = norm({name: w.detach() * known[name][1] for name, w in weights.items()})
+    parts = store.sharded == "columns"
+    anywhere = norm({name: w.detach() * known[name][1] for name, w in weights.items()}, parts)
     soft = SOFT * math.sqrt(softness / max(len(store), 1))
     return max(cosine for cosine, _ in known.values()) + anywhere / moved + soft
 
 
-def norm(tensors: Weights) -> float:
-    """Return ‖u‖ over all tensors."""
-    return math.sqrt(sum(float(t.double().square().sum()) for t in tensors.values()))
+def norm(tensors: Weights, parts: bool = False) -> float:
+    """Return ‖u‖ over all tensors, of which each rank may hold a part. Collective if the ranks hold parts."""
+    square = sum(float(whole(t).double().square().sum()) for t in tensors.values())
+    return math.sqrt(sum_over_ranks(torch.tensor(square, dtype=torch.float64))[0] if parts else square)
 
 
 def largest_overlap(store: Store, u: Weights) -> float:
@@ -136,12 +144,14 @@ def sampled_overlaps(store: Store, u: Weights) -> tuple[Tensor, Tensor]:
     overlaps, squares = torch.zeros(2, len(rows), dtype=torch.float64)
     for piece in store.only(u):
         mine = [k for k, i in enumerate(rows) if piece.start <= i < piece.stop]
-        d = [u[name].detach().cpu().double() for name in piece.names] if mine else []
+        d = [whole(u[name]).cpu().double() for name in piece.names] if mine else []
         for k in mine:
             i = rows[k] - piece.start
             g = piece.block[i : i + 1].to(torch.device("cpu"), torch.float64)
             overlaps[k] += g.overlap(d)[0]
             squares[k] += g.gram(g)[0, 0]
+    if store.sharded == "columns":
+        overlaps, squares = sum_over_ranks(overlaps, squares)
     return overlaps, squares
 
 
@@ -156,11 +166,14 @@ def sample_rows(n: int) -> list[int]:
 
 
 def sketch(weights: Weights) -> Tensor:
-    """Return sums of the matrices' weights in groups, and of the other weights, with random signs, (2, GROUPS)."""
+    """Return sums of the matrices' weights in groups, and of the other weights, with random signs, (2, GROUPS).
+
+    Collective if FSDP divides the weights.
+    """
     sums = torch.zeros(2, GROUPS, dtype=torch.float64)
     for name, w in weights.items():
         draws = random.Random(name)
-        for part in w.detach().flatten().split(PART):
+        for part in whole(w).flatten().split(PART):
             n = len(part)
             signs = torch.frombuffer(bytearray(draws.randbytes(n)), dtype=torch.int8) < 0
             terms = torch.where(signs, -1.0, 1.0).double() * part.cpu().double()

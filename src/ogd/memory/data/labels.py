@@ -1,8 +1,8 @@
-"""Recognise labels (classes, numbers, next tokens), and check them against a model's outputs."""
+"""Recognise labels (classes and numbers), and check them against a model's outputs."""
 
 from collections.abc import Sequence
 from numbers import Number
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -10,6 +10,16 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 IGNORED = -100  # a label that does not count, as in torch's cross_entropy
+
+
+class Shaped(Protocol):
+    """Outputs, or anything else with their shape."""
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def shape(self) -> torch.Size: ...
 
 
 def as_labels(y: Any) -> Any:
@@ -39,15 +49,61 @@ def flat_labels(y: Any) -> Any:
     return y.squeeze(1) if column else y
 
 
-def classifies(z: Tensor, y: Tensor) -> bool:
+def classifies(z: Shaped, y: Tensor) -> bool:
     """Return whether y are the classes of outputs z: whole numbers, one per row of two or more outputs."""
-    whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
-    return whole and z.ndim > 1 and z.shape[-1] > 1 and y.shape == z.shape[:-1]
+    return class_axis(z, y) is not None
 
 
-def look_like_classes(y: Tensor, z: Tensor) -> bool:
+def class_axis(z: Shaped, y: Tensor) -> int | None:
+    """Return the axis of z that counts the classes of labels y; None if y are not classes.
+
+    It is the last axis, or axis 1 as in torch's `cross_entropy` of images, (B, C, H, W). Where the shapes allow both,
+    it is axis 1 if there are four axes or more.
+
+    Examples:
+        >>> y = torch.zeros(2, 5, 5, dtype=torch.long)
+        >>> class_axis(torch.zeros(2, 3, 5, 5), y), class_axis(torch.zeros(2, 5, 5, 3), y), class_axis(y, y)
+        (1, -1, None)
+    """
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or z.ndim < 2:
+        return None
+    for axis in (1, -1) if z.ndim > 3 else (-1, 1):
+        if z.shape[axis] > 1 and y.shape == _without(z.shape, axis):
+            return axis
+    return None
+
+
+def _without(shape: torch.Size, axis: int) -> torch.Size:
+    return torch.Size(n for i, n in enumerate(shape) if i != axis % len(shape))
+
+
+def is_binary(z: Shaped, y: Tensor) -> bool:
+    """Return whether y are labels that `binary_labels` has recognised, and z one logit for each."""
+    one = z.ndim == 1 or 1 in (z.shape[1], z.shape[-1])
+    return one and y.dtype == torch.bool and y.shape in (z.shape, z.shape[:-1], z.shape[:1] + z.shape[2:])
+
+
+def binary_labels(z: Tensor, y: Tensor) -> Tensor:
+    """Return labels 0 and 1 of one logit each as False and True, and other labels unchanged.
+
+    The labels of a regression, or of a model that ends with a sigmoid, may be 0 and 1 too, and its outputs are near
+    them. So outputs count as logits only if their sigmoid is nearer to the labels than they are.
+
+    Examples:
+        >>> z, y = torch.tensor([[-3.0], [2.0]]), torch.tensor([0, 1])
+        >>> binary_labels(z, y), binary_labels(z.sigmoid(), y)
+        (tensor([False,  True]), tensor([0, 1]))
+    """
+    if y.is_complex() or not is_binary(z, y.bool()) or not bool(((y == 0) | (y == 1)).all()):
+        return y
+    numbers = y.reshape(z.shape).double()
+    logits = (z.double().sigmoid() - numbers).square().sum() < (z.double() - numbers).square().sum()
+    return y.bool() if logits else y.byte() if y.dtype == torch.bool else y
+
+
+def look_like_classes(y: Tensor, z: Shaped) -> bool:
     """Return whether y seem to be classes in a form that `classifies` refuses: floats, one-hot, or several per row."""
-    if z.ndim < 2 or z.shape[-1] < 2 or classifies(z, y):
+    if z.ndim < 2 or z.shape[-1] < 2 or classifies(z, y) or is_binary(z, y):
         return False
     if not y.is_floating_point():
         return True
@@ -60,35 +116,20 @@ def look_like_classes(y: Tensor, z: Tensor) -> bool:
     return bool(shares or ((zero | one).all() and zero.any() and one.any()))
 
 
-def next_tokens(y: Tensor | None, inputs: Sequence[Tensor]) -> Tensor | None:
-    """Return labels that repeat the tokens of the input, as in Hugging Face's causal models, as the next tokens.
-
-    Examples:
-        >>> tokens = torch.tensor([[5, 6, 7]])
-        >>> next_tokens(tokens, [tokens])
-        tensor([[   6,    7, -100]])
-    """
-    if y is None or y.ndim < 2 or y.is_floating_point():
-        return y
-    for x in inputs:
-        if x.shape == y.shape and bool(((x == y) | (y == IGNORED)).all()):
-            return torch.cat([y[:, 1:], torch.full_like(y[:, :1], IGNORED)], 1)
-    return y
-
-
-def check_labels_fit(z: Tensor, y: Tensor | None, classes: Sequence[int] | None) -> None:
+def check_labels_fit(z: Shaped, y: Tensor | None, classes: Sequence[int] | None) -> None:
     """Raise unless the classes are among the outputs, and the labels among the classes."""
     if classes is not None and (z.ndim != 2 or max(classes) >= z.shape[1]):
         raise ValueError(
             f"classes={list(classes)} are not among the model's outputs, of shape {('batch', *z.shape[1:])}"
         )
-    if y is None or not classifies(z, y):
+    axis = None if y is None else class_axis(z, y)
+    if y is None or axis is None:
         return
     shown = y[y != IGNORED]
-    if shown.numel() and not 0 <= int(shown.min()) <= int(shown.max()) < z.shape[-1]:
+    if shown.numel() and not 0 <= int(shown.min()) <= int(shown.max()) < z.shape[axis]:
         raise ValueError(
-            f"the model has {z.shape[-1]} outputs, and labels are from {int(shown.min())} to {int(shown.max())}: give "
-            "classes from 0 on, or no labels, (x, None)"
+            f"the model has {z.shape[axis]} outputs, and labels are from {int(shown.min())} to {int(shown.max())}: "
+            f"give classes from 0 on, {IGNORED} where a label does not count, or no labels, (x, None)"
         )
     strange = [] if classes is None else sorted(set(shown.unique().tolist()) - set(classes))
     if strange:

@@ -97,22 +97,28 @@ class Sample:
             return x, y
         if self.balanced and y is not None:
             return take((x, y), balanced_rows(_labels(y), self.count, self.generator))  # type: ignore[no-any-return]
-        return take((x, y), _choose(length((x, y)), self.count, self.generator))  # type: ignore[no-any-return]
+        return take((x, y), choose_rows(length((x, y)), self.count, self.generator))  # type: ignore[no-any-return]
 
     def _of_loader(self, loader: DataLoader[Any]) -> Iterator[Chunk]:
-        if self.count is not None and _covers_dataset(loader) and not self.balanced:
-            yield from self._of_dataset(loader.dataset, loader.collate_fn)
+        if self.count is not None and covers_dataset(loader) and not self.balanced:
+            yield from self._of_dataset(loader.dataset, loader.collate_fn, loader)
         else:
             yield from self._of_batches(loader)
 
-    def _of_dataset(self, dataset: Any, collate: Any) -> Iterator[Chunk]:
+    def _of_dataset(self, dataset: Any, collate: Any, whole: DataLoader[Any] | None = None) -> Iterator[Chunk]:
+        """Draw from a data set; from the batches of the whole loader if these are not one row per example."""
         if self.balanced and self.count is not None:  # labels are known only once the examples are read
             yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate))
             return
-        rows: list[int] = _choose(len(dataset), self.count, self.generator).tolist()
-        if rows:
-            loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
-            yield from map(as_pair, loader)
+        rows: list[int] = choose_rows(len(dataset), self.count, self.generator).tolist()
+        if not rows:
+            return
+        loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
+        for i, chunk in enumerate(map(as_pair, loader)):
+            if not i and whole is not None and length(chunk) != min(len(rows), self.chunk_size):
+                yield from self._of_batches(whole)  # several examples are packed into a row
+                return
+            yield chunk
 
     def _of_batches(self, batches: Iterable[Any]) -> Iterator[Chunk]:
         """Draw from batches of unknown number: give each example a random key, and keep the smallest keys."""
@@ -144,13 +150,13 @@ def _labels(y: Any) -> Tensor:
     return y
 
 
-def _choose(size: int, count: int | None, generator: Generator) -> Tensor:
+def choose_rows(size: int, count: int | None, generator: Generator) -> Tensor:
     if count is None or count >= size:
         return torch.arange(size)
     return torch.randperm(size, generator=generator)[:count].sort().values
 
 
-def _covers_dataset(loader: DataLoader[Any]) -> bool:
+def covers_dataset(loader: DataLoader[Any]) -> bool:
     """Return whether an epoch is the data set once, so that examples can be drawn without reading all of it."""
     sampler = loader.sampler
     whole = isinstance(sampler, SequentialSampler) or (

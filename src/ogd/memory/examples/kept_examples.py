@@ -15,8 +15,9 @@ from torch import Tensor
 
 from ogd.memory.data.batches import with_tensors, without_tensors
 from ogd.memory.data.calling import Logits
-from ogd.memory.data.labels import classifies
+from ogd.memory.data.labels import IGNORED, classifies, is_binary
 from ogd.memory.examples.packing import Packed, join
+from ogd.memory.examples.top_probabilities import Outputs, concatenate_outputs
 from ogd.memory.ranks.agreement import bytes_of, digest
 
 
@@ -34,7 +35,7 @@ class Batch:
 
     x: Any
     y: Tensor | None
-    z: Tensor
+    z: Outputs
     logits: Logits | None = None
     task: Tensor | None = None
     classes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -50,6 +51,16 @@ class Batch:
         ys, tasks = ([None] * len(zs) if t is None else t.split(size) for t in (self.y, self.task))
         parts = zip(leaves, ys, zs, tasks, strict=True)
         return [Batch(with_tensors(structure, x), y, z, self.logits, task, self.classes) for x, y, z, task in parts]
+
+    @property
+    def counted(self) -> Tensor | None:
+        """Which positions of each example count, (B, …); None for all. Positions without a label and padding do not."""
+        if self.z.ndim < 3:
+            return None
+        if self.y is not None and classifies(self.z, self.y):
+            return self.y != IGNORED
+        shown = self.x.get("attention_mask") if isinstance(self.x, dict) and "decoder_input_ids" not in self.x else None
+        return shown != 0 if isinstance(shown, Tensor) and shown.shape == self.z.shape[:-1] else None
 
     def mask(self, C: int) -> Tensor | None:
         """Return which of C outputs belong to each example's task, (B, C); None for all."""
@@ -70,7 +81,7 @@ class Group:
     leaves: tuple[Packed, ...]  # the tensors of x
     structure: Any  # x with a slot for each tensor
     y: Packed | None
-    z: Tensor
+    z: Outputs
     task: Tensor  # the number of each example's task, (n,)
     logits: Logits | None
 
@@ -81,7 +92,7 @@ class Group:
     @property
     def labelled(self) -> bool:
         """Whether the group has labels that are classes."""
-        return self.y is not None and classifies(self.z, self.y.data)
+        return self.y is not None and (classifies(self.z, self.y.data) or is_binary(self.z, self.y.data))
 
     @property
     def nbytes(self) -> int:
@@ -96,7 +107,8 @@ class Group:
     def form(self) -> tuple[Any, ...]:
         shapes = tuple((leaf.data.shape[1:], leaf.dtype) for leaf in self.leaves)
         y = None if self.y is None else (self.y.data.shape[1:], self.y.dtype)
-        return repr(self.structure), shapes, y, self.z.shape[1:], self.z.dtype, id(self.logits)  # hashable
+        z = type(self.z).__name__, self.z.shape[1:], self.z.dtype
+        return repr(self.structure), shapes, y, z, id(self.logits)  # hashable
 
     def join(self, other: "Group") -> "Group | None":
         """Return the examples of both groups; None if their form or the packing of their tensors differs."""
@@ -106,7 +118,7 @@ class Group:
         whole = [part for part in parts if part is not None]
         if len(whole) < len(parts):
             return None
-        z, task = torch.cat([self.z, other.z]), torch.cat([self.task, other.task])
+        z, task = concatenate_outputs([self.z, other.z]), torch.cat([self.task, other.task])
         n = len(self.leaves)
         return replace(self, leaves=tuple(whole[:n]), y=whole[n] if self.y is not None else None, z=z, task=task)
 
@@ -120,14 +132,14 @@ class Group:
         y = None if self.y is None else self.y.to(device)
         return replace(self, leaves=leaves, y=y, z=self.z.to(device), task=self.task.to(device))
 
-    def unpack(self, rows: Tensor) -> list[Tensor]:
+    def unpack(self, rows: Tensor) -> list[Any]:
         """Return the tensors of some examples: the leaves of x, y if there are labels, z and task."""
         return [*(leaf[rows] for leaf in self.packed), self.z.index_select(0, rows), self.task.index_select(0, rows)]
 
     def batch(self, rows: Tensor, tasks: Sequence[Task]) -> Batch:
         return self.batch_of(self.unpack(rows), tasks)
 
-    def batch_of(self, unpacked: Sequence[Tensor], tasks: Sequence[Task]) -> Batch:
+    def batch_of(self, unpacked: Sequence[Any], tasks: Sequence[Task]) -> Batch:
         """Return a batch of the tensors that `unpack` returned, of one or several groups of this form."""
         *tensors, z, task = unpacked
         x, y = with_tensors(self.structure, tensors), None if self.y is None else tensors[-1]
@@ -234,7 +246,7 @@ class Examples:
             unpacked = [group.unpack(own) for group, own, _ in parts]
             if len(parts) > 1:
                 order = torch.cat([places for *_, places in parts]).argsort()
-                unpacked = [[torch.cat(tensors)[order] for tensors in zip(*unpacked, strict=True)]]
+                unpacked = [[concatenate_outputs(same)[order] for same in zip(*unpacked, strict=True)]]
             yield parts[0][0].batch_of(unpacked[0], self.tasks)
 
     def to(self, device: torch.device) -> "Examples":

@@ -20,10 +20,15 @@ from ogd.memory.data.batches import (
     without_tensors,
 )
 from ogd.memory.data.calling import ScoredModel
-from ogd.memory.data.labels import check_labels_fit, flat_labels, look_like_classes, next_tokens
+from ogd.memory.data.labels import binary_labels, check_labels_fit, class_axis, flat_labels, look_like_classes
+from ogd.memory.data.language_models import predicts_tokens, shifted, shifts_labels, with_decoder_inputs
 from ogd.memory.examples.kept_examples import Group
 from ogd.memory.examples.packing import pack
+from ogd.memory.examples.top_probabilities import MANY, Outputs, concatenate_outputs, top_probabilities
 from ogd.memory.gradients.autograd_graph import count_uses
+from ogd.memory.ranks.sharded_parameters import is_shard
+
+REMEDY = "give ExampleMemory(model, shift_labels=True) for the next token, or shift_labels=False"
 
 
 def record_examples(
@@ -34,6 +39,7 @@ def record_examples(
     *,
     expected: int | None = None,
     rows: Tensor | None = None,
+    shift_labels: bool | None = None,
 ) -> Iterator[Group]:
     """Yield a group for each form of example, with the model's outputs for the packed inputs.
 
@@ -46,15 +52,19 @@ def record_examples(
         device: the device that keeps the examples.
         expected: about how many examples there are.
         rows: the rows of each form to keep; None for all. The packing is chosen for all rows.
+        shift_labels: whether the model predicts, at each position, the label of the next; None: ask the model.
     """
     forms: dict[Any, list[Chunk]] = {}
     most, dropped = 0, False  # largest number of examples at a time; whether labels were dropped
-    for x, y in chunks:
-        n = length((x, y))
+    for inputs, labels in chunks:
+        n = length((inputs, labels))
         if not n:
             continue
+        x, y = with_decoder_inputs(model.model, inputs, labels), flat_labels(labels)
         if not forms:
-            most = _chunk_size(model, params, x, device, expected or n)
+            most = _chunk_size(model, params, x, y, device, expected or n)
+        if shift_labels is None and isinstance(y, Tensor) and y.ndim > 1:
+            shift_labels = shifts_labels(model, to_device(x, device), y.to(device), REMEDY)
         chunk = x, y if isinstance(y, Tensor) else None
         if chunk[1] is not y and not dropped:
             dropped = True
@@ -64,15 +74,17 @@ def record_examples(
         forms.setdefault(form, []).append(chunk)
     for form in list(forms):
         some = forms.pop(form)
-        group = _group(model, concatenate(some), min(most, max(map(length, some))), device, rows)
+        group = _group(model, concatenate(some), min(most, max(map(length, some))), device, rows, bool(shift_labels))
         if group.y is not None and look_like_classes(group.y[:], group.z):
             _warn(f"labels are {describe(group.y[:])} for outputs {tuple(group.z.shape)}")
         yield group
 
 
-def _group(model: ScoredModel, chunk: Chunk, size: int, device: torch.device, rows: Tensor | None) -> Group:
+def _group(
+    model: ScoredModel, chunk: Chunk, size: int, device: torch.device, rows: Tensor | None, shift_labels: bool
+) -> Group:
     tensors, structure = without_tensors(chunk[0])
-    y = next_tokens(flat_labels(chunk[1]), tensors)
+    y = shifted(chunk[1]) if shift_labels and chunk[1] is not None and chunk[1].ndim == 2 else chunk[1]
     leaves = [pack(t) for t in tensors]
     if rows is not None:
         leaves, y = [leaf.select(rows) for leaf in leaves], None if y is None else y[rows]
@@ -81,10 +93,18 @@ def _group(model: ScoredModel, chunk: Chunk, size: int, device: torch.device, ro
     parts = (
         (with_tensors(structure, [leaf[i : i + size] for leaf in leaves]), min(size, n - i)) for i in range(0, n, size)
     )
-    z = torch.cat([_scores(model, x, of) for x, of in parts])
-    labels = None if y is None else pack(y.to(device))
+    z = concatenate_outputs([_kept(model, _scores(model, x, of), y) for x, of in parts])
+    labels = None if y is None else pack(binary_labels(z, y.to(device)) if isinstance(z, Tensor) else y.to(device))
     check_labels_fit(z, None if labels is None else labels[:], model.classes)
     return Group(tuple(leaves), structure, labels, z, torch.zeros(n, dtype=torch.long, device=device), None)
+
+
+def _kept(model: ScoredModel, z: Tensor, y: Tensor | None) -> Outputs:
+    """Return outputs as they are kept: as a distribution if they are scores of many classes, which share a softmax."""
+    if z.ndim < 2 or z.shape[-1] <= MANY or model.classes is not None:
+        return z
+    known = class_axis(z, y[: len(z)]) == -1 if y is not None else predicts_tokens(model.model, z)
+    return top_probabilities(z) if known else z
 
 
 def _scores(model: ScoredModel, x: Any, n: int) -> Tensor:
@@ -96,7 +116,9 @@ def _scores(model: ScoredModel, x: Any, n: int) -> Tensor:
     return z
 
 
-def _chunk_size(model: ScoredModel, params: Mapping[str, Tensor], x: Any, device: torch.device, expected: int) -> int:
+def _chunk_size(
+    model: ScoredModel, params: Mapping[str, Tensor], x: Any, y: Any, device: torch.device, expected: int
+) -> int:
     """Return how many examples fit CHUNK_BYTES; warn if all of them would take a gigabyte.
 
     Raise if rehearsal would have no gradient. One example shows that, unless it takes another way through the model
@@ -109,9 +131,10 @@ def _chunk_size(model: ScoredModel, params: Mapping[str, Tensor], x: Any, device
             "nothing was stored: the outputs do not depend on any protected parameter that is trainable, so rehearsal "
             "could not protect them: look at logits= and params=, and for .detach() or no_grad in the model"
         )
-    nbytes = sum(t.nbytes for t in (z, *without_tensors(one)[0]))
-    warn_if_long(f"keeping up to {expected:,} examples with their outputs", 0, expected * nbytes)
-    return max(CHUNK_BYTES // max(nbytes, 1), 1)
+    inputs = sum(t.nbytes for t in without_tensors(one)[0])
+    kept = _kept(model, z, y if isinstance(y, Tensor) else None).nbytes
+    warn_if_long(f"keeping up to {expected:,} examples with their outputs", 0, expected * (inputs + kept))
+    return max(CHUNK_BYTES // max(inputs + z.nbytes, 1), 1)
 
 
 def _scores_with_graph(model: ScoredModel, x: Any, device: torch.device) -> Tensor:
@@ -120,6 +143,8 @@ def _scores_with_graph(model: ScoredModel, x: Any, device: torch.device) -> Tens
 
 
 def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:
+    if any(map(is_shard, params.values())):  # the graph holds the whole parameters in their place
+        return z.requires_grad
     uses = count_uses(z)
     return any(uses[id(p)] for p in params.values())
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
+from ogd.memory.ranks.sharded_parameters import is_sharded
+
 
 def nodes_of(f: Tensor) -> Iterator[Any]:
     """Yield every node of the graph of f once."""
@@ -33,9 +35,17 @@ def check_visible(f: Tensor, model: nn.Module, params: Mapping[str, Tensor]) -> 
 
     Only a node written in Python can do so, by differentiating something else inside its backward.
     """
-    if not any(isinstance(node, FunctionCtx) for node in nodes_of(f)):
+    written = {type(node).__name__ for node in nodes_of(f) if isinstance(node, FunctionCtx)}
+    if is_sharded(model):
+        if written := written - {"RegisterPostBackwardFunctionBackward"}:  # this one is FSDP's
+            raise ValueError(
+                f"the model uses an autograd.Function of its own ({', '.join(written)}), and with fully_shard nothing "
+                "shows whether its gradients can be computed per example: use an ExampleMemory"
+            )
         return
-    with _without_gradients(model):
+    if not written:
+        return
+    with without_gradients(model):
         f.sum().backward(retain_graph=True)
         real = [p.grad for p in params.values()]
     shown: Sequence[Tensor | None]
@@ -61,7 +71,7 @@ def _same(real: Tensor, shown: Tensor | None) -> bool:
 
 
 @contextmanager
-def _without_gradients(model: nn.Module) -> Iterator[None]:
+def without_gradients(model: nn.Module) -> Iterator[None]:
     """Set gradients to None and disable their hooks inside the block, and restore both afterwards."""
     saved = [(p, p.grad, dict(p._post_accumulate_grad_hooks or {})) for p in model.parameters()]
     try:

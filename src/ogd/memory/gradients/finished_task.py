@@ -13,15 +13,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ogd.memory.blocks.pieces import Piece
-from ogd.memory.data.batches import Chunk
-from ogd.memory.data.distributed_sampling import draw_shares, take_examples
+from ogd.memory.data.batches import Chunk, length
+from ogd.memory.data.distributed_sampling import all_examples, draw_shares, take_examples
 from ogd.memory.data.sampling import Sample
 from ogd.memory.gradients.gather import check_dependent, fill_missing_rows, gather
 from ogd.memory.gradients.outputs import ChosenOutputs
 from ogd.memory.model.parameters import plain_names
-from ogd.memory.projection.sharding import all_pieces, check_same_store, sharded_store
+from ogd.memory.projection.sharding import all_pieces, check_same_store, cut_pieces, divided, sharded_store
 from ogd.memory.projection.store import Shapes, Store
 from ogd.memory.ranks.collective import gather_results
+from ogd.memory.ranks.sharded_parameters import is_sharded, local_parts, whole_parameters
 
 Params = Mapping[str, Tensor]
 
@@ -80,6 +81,26 @@ def store_with_shared_task(
     return store
 
 
+def store_with_divided_task(
+    store: Store,
+    chosen: ChosenOutputs,
+    params: Params,
+    sample: Sample,
+    chunk_size: int | None,
+    dtype: torch.dtype | None,
+) -> Store:
+    """Return the store with this rank's columns of another task, whose examples all ranks differentiate. Collective.
+
+    `params` are the shards: DTensors, by plain names.
+    """
+    examples = all_examples(sample) if dist.get_world_size() > 1 else list(sample)
+    n = sum(map(length, examples))
+    pieces, rows = _plain_pieces(chosen, params, examples, len(store), chunk_size, dtype, n)
+    check_dependent(bool(pieces))
+    pieces = cut_pieces(pieces, params, dtype)
+    return divided(store).with_task(pieces, rows, _shapes(local_parts(params)), _rows_per_example(rows, n))
+
+
 def _plain_pieces(
     chosen: ChosenOutputs,
     params: Params,
@@ -91,7 +112,8 @@ def _plain_pieces(
 ) -> tuple[list[Piece], int]:
     """Return the pieces of `gather` with plain names, and the number of rows."""
     plain = plain_names(chosen.model)
-    paths = {name: p for name, p in chosen.model.named_parameters() if plain[name] in params}
+    named = whole_parameters(chosen.model) if is_sharded(chosen.model) else dict(chosen.model.named_parameters())
+    paths = {name: p for name, p in named.items() if plain[name] in params}
     with _eager():
         pieces, rows = gather(chosen, paths, chunks, start, chunk_size, dtype, expected)
     return [replace(piece, names=tuple(plain[name] for name in piece.names)) for piece in pieces], rows

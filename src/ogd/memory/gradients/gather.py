@@ -8,6 +8,7 @@ or by an unknown operation, is differentiated example by example (`per_example`)
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,8 @@ from ogd.memory.gradients.outputs import ChosenOutputs, check_labels
 from ogd.memory.gradients.per_example import per_example
 from ogd.memory.gradients.weight_uses import weight_uses
 from ogd.memory.model.eval_mode import isolated_eval_mode
+from ogd.memory.ranks.collective import gather_results
+from ogd.memory.ranks.sharded_parameters import is_sharded, local
 from ogd.tensor_files import is_finite
 
 Params = Mapping[str, Tensor]
@@ -54,6 +57,8 @@ def gather(
             if not B:
                 continue
             chunk_size = chunk_size or fitting_chunk_size(chosen, *take((x, y), slice(0, 1)))
+            if is_sharded(chosen.model):  # all ranks must go through it equally often
+                chunk_size = min(gather_results(partial(int, chunk_size), "count its bytes"))
             for i in range(0, B, chunk_size):
                 began = time.thread_time()  # CPU time, because a busy machine does not make the work longer
                 found, rows = collect(chosen, params, *take((x, y), slice(i, i + chunk_size)))
@@ -139,17 +144,23 @@ def fitting_chunk_size(chosen: ChosenOutputs, x: Any, y: Any) -> int:
     """Return the number of examples per chunk, from the bytes that autograd saves for this example."""
     held: dict[int, int] = {}
 
+    def weights() -> set[int]:
+        return {local(p).untyped_storage().data_ptr() for p in chosen.parameters()}
+
     def count(t: Tensor) -> None:  # count only a view's own bytes: it may be a row of a whole data set
         storage = t.untyped_storage()
+        if sharded and storage.data_ptr() in weights():  # the weights are whole only now
+            return
         held[storage.data_ptr()] = min(held.get(storage.data_ptr(), 0) + t.nbytes, storage.nbytes())
         # return nothing, because a node that holds its own output is never freed
 
+    sharded = is_sharded(chosen.model)
     with torch.autograd.graph.saved_tensors_hooks(count, lambda nothing: nothing):
         scores = chosen.scores(x)
     chosen.check(scores, y)
     k = chosen.choose(scores, y).numel()
-    weights = {p.untyped_storage().data_ptr() for p in chosen.parameters()}
-    each = sum(size for pointer, size in held.items() if pointer not in weights)
+    known = weights()
+    each = sum(size for pointer, size in held.items() if pointer not in known)
     return min(max(CHUNK_BYTES // max(each * k, 1), 1), CHUNK_SIZE)
 
 

@@ -20,6 +20,7 @@ from torch.nn.modules.module import _global_forward_hooks
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.gradients.factoring import convolution_pieces, outer_pieces
 from ogd.memory.gradients.weight_uses import Use
+from ogd.memory.ranks.sharded_parameters import original_type
 
 Reader = Callable[[Any, Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -68,13 +69,14 @@ def rule_of(layer: nn.Module) -> Rule | None:
     grouped = getattr(layer, "groups", 1) > 1
     # a forward that is set on the layer object may compute anything
     own_forward = "forward" in vars(layer)
-    return _RULES.get(type(layer)) if own_weight and not grouped and not own_forward else None
+    return _RULES.get(original_type(layer)) if own_weight and not grouped and not own_forward else None
 
 
 class Call:
-    """The input and the gradient edge of one call of a layer."""
+    """The input and the gradient edge of one call of a layer, with the weight and the bias that it used."""
 
-    def __init__(self, a: Tensor, out: Tensor):
+    def __init__(self, layer: nn.Module, a: Tensor, out: Tensor):
+        self.own = [layer._parameters["weight"], layer._parameters.get("bias")]  # FSDP changes them after the call
         self.a, self.version = a.detach(), a._version
         # the edge, because an in-place ReLU would change the node of the tensor
         self.edge: GradientEdge = get_gradient_edge(out)
@@ -92,7 +94,7 @@ def record_calls(model: nn.Module) -> Iterator[Calls]:
     def hook(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         seen = calls.setdefault(layer, [])
         if isinstance(out, Tensor) and out.grad_fn is not None and args:
-            seen.append(Call(args[0], out))
+            seen.append(Call(layer, args[0], out))
 
     # before other hooks, which may replace the output; but global hooks always run first, so then no call is recorded
     layers = [] if _global_forward_hooks else [layer for layer in model.modules() if rule_of(layer)]
@@ -107,15 +109,15 @@ def record_calls(model: nn.Module) -> Iterator[Calls]:
 def layer_uses(calls: Calls, names: Mapping[int, str], uses: Counter[int], B: int) -> Iterator[Use]:
     """Yield the uses of layers that were called once, on B examples, and whose parameters nothing else uses."""
     for layer, seen in calls.items():
-        if len(seen) == 1 and _is_only_use(layer, seen[0], uses, names, B):
+        if len(seen) == 1 and _is_only_use(seen[0], uses, names, B):
             yield _use(layer, seen[0], names)
 
 
-def _is_only_use(layer: nn.Module, call: Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:
+def _is_only_use(call: Call, uses: Counter[int], names: Mapping[int, str], B: int) -> bool:
     """Return whether the layer's gradient comes from this call only, with the examples on the first axis."""
-    own = [p for p in layer._parameters.values() if p is not None]
+    own = [p for p in call.own if p is not None]
     return (
-        id(layer.weight) in names
+        id(call.own[0]) in names
         and all(uses[id(p)] == 1 for p in own if id(p) in names)
         and call.a.ndim > 1
         and call.batch == (B, B)
@@ -126,8 +128,7 @@ def _is_only_use(layer: nn.Module, call: Call, uses: Counter[int], names: Mappin
 def _use(layer: nn.Module, call: Call, names: Mapping[int, str]) -> Use:
     rule = rule_of(layer)
     assert rule is not None
-    own = [layer._parameters["weight"], layer._parameters.get("bias")]
-    named = tuple(names[id(p)] for p in own if p is not None and id(p) in names)
+    named = tuple(names[id(p)] for p in call.own if p is not None and id(p) in names)
 
     def pieces(d: Tensor, axis: int) -> list[Piece]:
         return rule.pieces(layer, named, call.a, d)

@@ -46,7 +46,11 @@ class ChosenOutputs(ScoredModel):
         if callable(self.outputs):
             return
         if f.ndim != 2 and (f.ndim != 1 or self.outputs == "true"):
-            raise ValueError(f"the logits have shape {tuple(f.shape)}, not (batch, classes): pass outputs=, a function")
+            raise ValueError(
+                f"the logits have shape {tuple(f.shape)}, not (batch, classes), and a direction for each of them would "
+                "be too many: use ogd.ExampleMemory(model), which keeps outputs of any shape, or pass outputs=, a "
+                "function (z, y) → (B,)"
+            )
         if self.outputs == "true" and len(f) != len(y):
             raise ValueError(f"the model gives {len(f)} rows of logits for {len(y)} examples: pass logits=, a function")
         C = f.shape[1] if f.ndim == 2 else 1
@@ -62,6 +66,11 @@ def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> Non
     y = flat_labels(y)
     if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool:
         what = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        if isinstance(y, Tensor) and y.ndim > 1 and not y.is_floating_point():
+            raise ValueError(
+                f'outputs="true", the default, needs a label for each example, and these are {what}: for labels of '
+                "tokens or pixels use ogd.ExampleMemory(model); for one-hot labels pass y.argmax(-1)"
+            )
         raise ValueError(
             f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: pass '
             "one-hot labels as y.argmax(-1) and numbers such as 2.0 as y.long(); for a regression or without labels "

@@ -5,17 +5,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from ogd.memory.data.batches import CHUNK_BYTES, length, take
 from ogd.memory.gradients.outputs import ChosenOutputs
+from ogd.memory.gradients.summed_gradients import summed_gradients
 from ogd.memory.model.parameters import replace_parameters
+from ogd.memory.ranks.sharded_parameters import is_sharded, reshard, whole
 
 
 def per_example(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: Any, k: int) -> dict[str, Tensor]:
     """Return the gradients (B·k, p) of each parameter, with each example alone in its batch."""
+    if is_sharded(chosen.model):
+        return _loop_of_shards(chosen, params, x, y)
 
     def alone(weights: dict[str, Tensor], x: Any, y: Any) -> Tensor:
         one = pytree.tree_map(lambda t: t.unsqueeze(0) if isinstance(t, Tensor) else t, (x, y))
@@ -50,6 +55,23 @@ def _loop(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: Any) -
         ]
     columns = zip(*rows, strict=True)
     return {name: torch.stack([_flat(g) for g in c]) for name, c in zip(params, columns, strict=True)}
+
+
+def _loop_of_shards(chosen: ChosenOutputs, params: Mapping[str, Tensor], x: Any, y: Any) -> dict[str, Tensor]:
+    """Do the same by `backward`, after which FSDP has the gradients. All ranks have the same examples. Collective."""
+    reshard(chosen.model)
+    named = dict(chosen.model.named_parameters())
+    shards = [named[name] for name in params]
+    rows: list[list[Tensor]] = []
+    for i in range(length((x, y))):
+        f = chosen(take(x, slice(i, i + 1)), take(y, slice(i, i + 1)))
+        for value in f.flatten() / dist.get_world_size():
+            found = summed_gradients(chosen.model, value, shards, retain_graph=True)
+            rows.append(
+                [_flat(whole(torch.zeros_like(p) if g is None else g)) for p, g in zip(shards, found, strict=True)]
+            )
+    columns = zip(*rows, strict=True)
+    return {name: torch.stack(c) for name, c in zip(params, columns, strict=True)}
 
 
 def _flat(g: Tensor) -> Tensor:

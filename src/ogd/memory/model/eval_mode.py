@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from ogd.memory.ranks.sharded_parameters import local, reshard
+
 
 @contextmanager
 def isolated_eval_mode(model: nn.Module) -> Iterator[None]:
@@ -44,6 +46,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             yield
         finally:
             _restore_modes(modules, modes)
+            reshard(model)
             torch.default_generator.set_state(random_state)
 
 
@@ -108,7 +111,7 @@ def _restore_members(container: dict[str, Any] | list[Any], before: Any) -> None
 def _restore_values(tensors: Sequence[Tensor]) -> Iterator[None]:
     """Restore the values of tensors that the block has changed in place."""
     kept = [
-        (t, t.detach().clone())
+        (local(t), local(t).detach().clone())
         for t in tensors
         if not (t.is_meta or isinstance(t, UninitializedParameter | UninitializedBuffer))
     ]

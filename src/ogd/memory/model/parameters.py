@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+from ogd.memory.ranks.sharded_parameters import reshard
+
 _PRIVATE = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}  # no other module uses these names
 _WRAPPING = _PRIVATE | {"module"}
 _WRAPPERS = (
@@ -32,6 +34,7 @@ class Parameters:
 
     def named(self) -> dict[str, nn.Parameter]:
         """Return every parameter of the model, protected or not."""
+        reshard(self.model)
         plain = plain_names(self.model)
         return {plain[name]: p for name, p in self.model.named_parameters()}
 

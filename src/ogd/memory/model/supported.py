@@ -6,29 +6,35 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 
+from ogd.memory.ranks.sharded_parameters import check_layout, reshard
+
 
 def check_parameters(model: nn.Module) -> None:
-    """Raise if parameters have no values yet, or if FSDP has cut them into shards.
+    """Raise if parameters have no values yet, or are divided among the ranks in a way that a memory does not know.
 
     FSDP is looked up only if it is imported already.
     """
-    for name, p in model.named_parameters():
+    reshard(model)
+    params = dict(model.named_parameters())
+    for name, p in params.items():
         if p.requires_grad and p.is_meta:
             raise ValueError(
                 f"model: {name} is on the meta device, without values: give it values first, by "
                 'model.to_empty(device="cpu") and model.load_state_dict(...)'
             )
-    tensor, fsdp = sys.modules.get("torch.distributed.tensor"), sys.modules.get("torch.distributed.fsdp")
-    cut = [name for name, p in model.named_parameters() if tensor is not None and isinstance(p, tensor.DTensor)]
-    if fsdp is not None:
-        cut += [f"{name}.*" for name, m in model.named_modules() if isinstance(m, fsdp.FullyShardedDataParallel)]
-    if cut:
-        raise ValueError(
-            f"FSDP keeps only a shard of {cut[0]!r} on this rank ({len(cut)} such parameters or modules), and a memory "
-            "needs whole gradients. Use DistributedDataParallel instead; to save memory there, "
-            "ZeroRedundancyOptimizer divides the optimizer's state among the ranks, and sharded=True the stored "
-            "gradients"
-        )
+        if hasattr(p, "ds_id"):
+            raise ValueError(
+                f"DeepSpeed's ZeRO-3 keeps only a part of {name!r} on this rank, in a form of its own: use ZeRO-1 or "
+                "ZeRO-2 (stage: 1 or 2), or fully_shard of torch.distributed.fsdp"
+            )
+    check_layout(params)
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    for name, module in model.named_modules() if fsdp is not None else ():
+        if isinstance(module, fsdp.FullyShardedDataParallel):  # type: ignore[union-attr]
+            raise ValueError(
+                f"{name or 'the model'} is a FullyShardedDataParallel, which flattens the parameters of several layers "
+                "into one: use its successor, fully_shard of torch.distributed.fsdp, or DistributedDataParallel"
+            )
 
 
 def check_model(model: nn.Module, params: Mapping[str, Tensor]) -> None:

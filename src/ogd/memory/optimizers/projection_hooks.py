@@ -26,7 +26,7 @@ from ogd.memory.model.eval_mode import no_autocast
 from ogd.memory.optimizers.auto_every import MEASURED, Pace, clock
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, versions
 from ogd.memory.projection.projector import Projector
-from ogd.tensor_files import is_finite
+from ogd.memory.ranks.sharded_parameters import local
 
 Every = int | Literal["auto"]
 REQUIRES_GRAD = attrgetter("requires_grad")  # read for every parameter at every step
@@ -60,7 +60,8 @@ class Projection(Protection):
         self.pending = 0
         self.projector: Projector | None = None
         self._seen: list[int] = []  # ids of the optimizers' parameters
-        self._params: list[Tensor] = []
+        self._params: list[Tensor] = []  # this rank's parts of the parameters
+        self._watched: list[Tensor] = []  # the parameters, whose version counters the optimizer raises
         self._anchor: list[Tensor] = []
         self._versions: list[int] = []  # of the parameters when the last step ended
         self._stepped: set[int] = set()  # optimizers that have stepped since the last common step ended
@@ -93,7 +94,7 @@ class Projection(Protection):
         self._inside.add(id(self))  # as for a step: if an exception interrupts the projection, its changes are pending
         with torch.no_grad(), _no_autocast(self._params):
             self._project(self.projector, steps)
-        self._versions = versions(self._params)
+        self._versions = versions(self._watched)
         self._close()
         self._undisturbed += steps
         if self._pace:
@@ -106,8 +107,8 @@ class Projection(Protection):
             w = [p.to(a.device, a.dtype) for p, a in zip(w, self._anchor, strict=True)]
         opposite = torch._foreach_sub(self._anchor, w)
         c = projector.coefficients(opposite)
-        if not projector.is_finite() and not all(map(is_finite, self._params)):
-            self._undo_and_raise(projector, steps)
+        if not projector.is_finite() and (name := projector.not_finite(self._params)) is not None:
+            self._undo_and_raise(name, steps)
         try:
             projector.G.add_combination(w, c)
         except BaseException:  # only some parameters are corrected
@@ -161,7 +162,7 @@ class Projection(Protection):
         held = groups[0]["params"] if len(groups) == 1 else [p for group in groups for p in group["params"]]
         if list(map(id, held)) != self._seen or not all(map(REQUIRES_GRAD, held)):
             return False
-        if versions(self._params) != self._versions:
+        if versions(self._watched) != self._versions:
             return False
         if not self._memory._is_intact():
             self._seen = []
@@ -191,7 +192,7 @@ class Projection(Protection):
             if self._pace:
                 self._pace.record_projection(clock(params) - began, counts=False)
         if self.projector is not None and not self.pending:
-            if self._versions != versions(self._params):
+            if self._versions != versions(self._watched):
                 self._undisturbed = 0
                 self.outside_changes += not self._warned
             self._memory._before_window(self)
@@ -208,7 +209,7 @@ class Projection(Protection):
         if self.projector is None:
             self._inside.clear()
             return
-        self._versions = versions(self._params)
+        self._versions = versions(self._watched)
         if self._alone and self._backward_pass < 0:
             self._finish_step()
             return
@@ -239,7 +240,7 @@ class Projection(Protection):
         """Count a step that an error has interrupted as a whole step, if there is something to protect."""
         if self.projector is not None:
             self._stepped |= self._inside
-            self._versions = versions(self._params)
+            self._versions = versions(self._watched)
         self._inside.clear()
 
     def _close(self) -> None:
@@ -247,11 +248,10 @@ class Projection(Protection):
         self._stepped.clear()
         self._inside.clear()
 
-    def _undo_and_raise(self, projector: Projector, steps: int) -> None:
+    def _undo_and_raise(self, name: str, steps: int) -> None:
         """Undo a window after which a weight is NaN or infinite, and raise: projection would spread it to all."""
-        name = next(name for name, p in zip(projector.names, self._params, strict=True) if not is_finite(p))
         torch._foreach_copy_(self._params, self._anchor)
-        self._versions = versions(self._params)
+        self._versions = versions(self._watched)
         self._close()
         last = "last step" if steps == 1 else f"last {steps:,} steps"
         raise RuntimeError(
@@ -266,12 +266,12 @@ class Projection(Protection):
         The next window begins at these weights. If it happens again, for example because weights are clipped after
         every step, later windows end before it.
         """
-        if self._versions == versions(self._params):
+        if self._versions == versions(self._watched):
             return False
         self._window_limit, self._undisturbed = max(self.pending, 1), 0
         lost = self.pending
         self._close()
-        self._versions = versions(self._params)
+        self._versions = versions(self._watched)
         if not self._warned:
             self._warned = True
             warnings.warn(
@@ -290,9 +290,10 @@ class Projection(Protection):
     def _rebuild(self, params: Sequence[Tensor]) -> None:
         with _no_autocast(params):
             made = self._memory._projector_for(params)
-        self.projector, self._params = made if made is not None else (None, [])
+        self.projector, self._watched = made if made is not None else (None, [])
+        self._params = [local(p) for p in self._watched]
         self._anchor = [torch.empty_like(p, dtype=working_dtype(p.dtype)) for p in self._params]
-        self._versions = versions(self._params)
+        self._versions = versions(self._watched)
 
 
 def movable_parameters(optimizers: Iterable[Optimizer]) -> list[Tensor]:

@@ -13,12 +13,13 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ogd.memory.optimizers.gradient_bound import bounding_scale, inner_product, joint_norm, recent_norm
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
+from ogd.memory.ranks.sharded_parameters import inner_product_of_shards, is_shard, is_sharded, local, norm_of_shards
 
 Params = Sequence[Tensor]
 LOSSES = 10  # rehearsals between two looks at the remembered loss
@@ -29,12 +30,19 @@ LOST = 0.75  # a model whose remembered loss reaches this share of a constant mo
 class RehearsingMemory(ProtectingMemory, Protocol):
     """A memory as a rehearsal needs it."""
 
+    model: nn.Module
+
     @property
     def _shared(self) -> bool:
         """Whether several ranks share each batch."""
 
-    def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
-        """Return the summed loss of drawn examples on this rank, and their number on all ranks; None if empty."""
+    def _gradient_of_batch(
+        self, params: Params, batch_size: int, alpha: float, labels: bool
+    ) -> tuple[Sequence[Tensor | None], Tensor, int] | None:
+        """Return the gradient and the loss of drawn examples on this rank, and what both are to be divided by.
+
+        None if the memory is empty. The gradient of a sharded model is that of all ranks.
+        """
 
     def _protected_among(self, params: Params) -> Params:
         """Return the protected parameters among an optimizer's parameters."""
@@ -147,17 +155,13 @@ class Rehearsal(Protection):
                 return self._add(optimizer, place)
         held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         params = self._memory._protected_among(held)
-        drawn = self._memory._loss_of_batch(self.batch_size, self.alpha, self.labels)
+        drawn = self._memory._gradient_of_batch(params, self.batch_size, self.alpha, self.labels)
         if drawn is None:
             return None
-        loss, n = drawn
-        if any(p.dtype is torch.float16 for p in params):  # the gradient of a sum may overflow
-            loss, n = loss / n, 1
-        found: Sequence[Tensor | None] = [None] * len(params)
-        if loss.requires_grad and params:
-            found = torch.autograd.grad(loss, params, allow_unused=True)
-        loss = loss.detach()
-        if self._memory._shared:
+        found, loss, n = drawn
+        if is_sharded(self._memory.model):  # whose gradients are summed already
+            (loss,) = sum_over_ranks(loss)
+        elif self._memory._shared:
             *found, loss = sum_over_ranks(*(_or_zero(g, p) for g, p in zip(found, params, strict=True)), loss)
         self.loss = float(loss) / n
         if not math.isfinite(self.loss):
@@ -177,10 +181,10 @@ class Rehearsal(Protection):
         self, params: Params, found: Sequence[Tensor | None], place: int, grad_scale: float, weight: float
     ) -> float:
         """Return the scale of what is added to one optimizer's gradients, and update their largest recent norm."""
-        added = joint_norm(g for g in found if g is not None) * weight
-        own = joint_norm(p.grad for p in params if p.grad is not None).to(added) / grad_scale
+        added = _norm([g for g in found if g is not None]) * weight
+        own = _norm([p.grad for p in params if p.grad is not None]).to(added) / grad_scale
         both = [(p.grad, g) for p, g in zip(params, found, strict=True) if p.grad is not None and g is not None]
-        dot = inner_product(both).to(added) * (weight / grad_scale)
+        dot = _inner_product(both).to(added) * (weight / grad_scale)
         if self._memory._shared:  # the scale must be the same on all ranks, down to the last bit
             own, dot = (t / dist.get_world_size() for t in sum_over_ranks(own, dot))
         norm = recent_norm(own.new_tensor(self.norms[place]), own)
@@ -218,10 +222,20 @@ def _add_to_gradients(params: Params, gradients: Sequence[Tensor | None], weight
         elif old.layout is not torch.strided:  # stays sparse: some optimizers accept nothing else
             p.grad = old + (g if g.is_sparse else g.to_sparse(old.sparse_dim())) * weight
         else:
-            targets.append(old)
-            additions.append(g if g.layout is torch.strided else g.to_dense())
+            targets.append(local(old))
+            additions.append(local(g if g.layout is torch.strided else g.to_dense()))
     if targets:
         torch._foreach_add_(targets, additions, alpha=weight)
+
+
+def _norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the joint norm of gradients, of which each rank may hold a part."""
+    return norm_of_shards(gradients) if any(map(is_shard, gradients)) else joint_norm(gradients)
+
+
+def _inner_product(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the inner product of two lists of gradients, of which each rank may hold a part."""
+    return inner_product_of_shards(pairs) if any(is_shard(g) for g, _ in pairs) else inner_product(pairs)
 
 
 def _or_zero(g: Tensor | None, p: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """G in the columns of some parameters, prepared for fast products G u and Gᵀ c."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,9 +21,15 @@ def common_working_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
 
 
 class Columns:
-    """The pieces of G in the columns of `params`. If sharded, they are this rank's rows and products are collective."""
+    """The pieces of G in the columns of `params`. If sharded, they are this rank's, and products are collective."""
 
-    def __init__(self, pieces: Iterable[Piece], params: Mapping[str, Tensor], n: int, sharded: bool = False):
+    def __init__(
+        self,
+        pieces: Iterable[Piece],
+        params: Mapping[str, Tensor],
+        n: int,
+        sharded: Literal["rows", "columns"] | None = None,
+    ):
         self.params, self.n, self.sharded = params, n, sharded
         self.pieces = list(pieces)
         self.dtype = common_working_dtype(params.values())
@@ -49,13 +56,14 @@ class Columns:
 
     def add_combination(self, params: Sequence[Tensor], c: Tensor) -> None:
         """Do `params += Gᵀ c` in place."""
-        sums = [torch.zeros_like(p) for p in params] if self.sharded else params
+        rows_elsewhere = self.sharded == "rows"
+        sums = [torch.zeros_like(p) for p in params] if rows_elsewhere else params
         for block, rows, which in self.terms:
             first = sums[which[0]]
             coefficients = c.to(first.device, working_dtype(first.dtype))
             for part, place in _parts(block, rows, first):
                 part.add_combination([sums[i] for i in which], coefficients[..., place])
-        if self.sharded:
+        if rows_elsewhere:
             for p, correction in zip(params, sum_over_ranks(*sums), strict=True):
                 p.add_(correction)
 
@@ -63,7 +71,7 @@ class Columns:
         """Return K of all n rows of G with some of them, (n, m), float64."""
         C = torch.zeros(self.n, rows.stop - rows.start, dtype=torch.float64, device=self.device)
         asked = [part for part in (p.between(rows.start, rows.stop) for p in self.pieces) if part.block.n]
-        for part in stream_items(asked, self.device) if self.sharded else asked:
+        for part in stream_items(asked, self.device) if self.sharded == "rows" else asked:
             for mine in self.pieces:
                 overlap = mine.gram(part)
                 if overlap is not None:

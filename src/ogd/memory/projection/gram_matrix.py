@@ -10,7 +10,20 @@ from ogd.memory.ranks.collective import stream_items, sum_over_ranks
 
 
 def extend_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
-    """Return K of all n rows of G from K of the first rows, and compute each new overlap once."""
+    """Return K of all n rows of G from K of the first rows."""
+    old, rows = K.shape[-1], _new_rows(K, pieces, n)
+    return assemble_gram(K, rows[..., :old], rows[..., old:])
+
+
+def summed_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
+    """Return K of all n rows of G, of which each rank has some columns. Collective."""
+    old = K.shape[-1]
+    (rows,) = sum_over_ranks(_new_rows(K, pieces, n))
+    return assemble_gram(K, rows[:, :old], rows[:, old:])
+
+
+def _new_rows(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
+    """Return the rows of K that it lacks, and compute each overlap once."""
     old = K.shape[-1]
     rows = K.new_zeros(*K.shape[:-2], n - old, n)  # (..., new, n)
     before = [piece.between(0, old) for piece in pieces if piece.start < old]
@@ -23,7 +36,7 @@ def extend_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:
                 rows[..., mine, other.start : other.stop] += overlap.to(K.device)
                 if other.start >= old and other is not piece:
                     rows[..., other.start - old : other.stop - old, piece.start : piece.stop] += overlap.mT.to(K.device)
-    return assemble_gram(K, rows[..., :old], rows[..., old:])
+    return rows
 
 
 def sharded_gram(K: Tensor, pieces: Collection[Piece], n: int) -> Tensor:

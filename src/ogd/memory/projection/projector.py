@@ -13,6 +13,8 @@ from ogd.memory.projection.columns import Columns
 from ogd.memory.projection.pseudo_inverse import NEGLIGIBLE, SAFE, cutoff, inverse_lengths, whitener
 from ogd.memory.projection.solve import Iterative, Whitened
 from ogd.memory.projection.store import Store
+from ogd.memory.ranks.collective import gather_results, sum_over_ranks
+from ogd.tensor_files import is_finite
 
 DIRECT = 5_000  # directions up to which K is formed
 SOFT_DIRECT = 10_000  # the same with a softness, where an eigendecomposition is never needed
@@ -57,12 +59,21 @@ class Projector:
         c = self.solve(s)
         if s.ndim == 1:
             norms = [norm.to(s) for norm in torch._foreach_norm(list(opposite))]
-            self.last = (c @ (s + self.penalty * c), torch.stack(norms).square().sum())
+            square = torch.stack(norms).square().sum()
+            total = sum_over_ranks(square)[0] if self.G.sharded == "columns" else square
+            self.last = (c @ (s + self.penalty * c), total)
         return c
 
     def is_finite(self) -> bool:
         """Return False if the last update was not finite. Return True without waiting if a GPU has the answer."""
         return self.last is None or self.last[1].device.type != "cpu" or math.isfinite(float(self.last[1]))
+
+    def not_finite(self, params: Sequence[Tensor]) -> str | None:
+        """Return the name of a parameter that is not finite on this rank or another, or None. Collective if sharded."""
+        own = next((name for name, p in zip(self.names, params, strict=True) if not is_finite(p)), None)
+        if self.G.sharded != "columns":
+            return own
+        return next((name for name in gather_results(lambda: own, "check its weights") if name is not None), None)
 
     def check_dropped(self) -> bool:
         """Warn if some stored gradients count as zero, and return whether any do."""

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.pieces import Piece, append_pieces
-from ogd.memory.projection.gram_matrix import extend_gram, sharded_gram
+from ogd.memory.projection.gram_matrix import extend_gram, sharded_gram, summed_gram
 from ogd.memory.projection.pseudo_inverse import cutoff, rank, triangular_whitener
 from ogd.memory.ranks.agreement import bytes_of, digest
 from ogd.memory.ranks.collective import gather_results
@@ -24,7 +24,8 @@ class Store:
     """The pieces of G, task by task, with the shapes of their parameters and K for sets of parameters.
 
     For a stack of runs the pieces, the shapes and K begin with the same axes `...`; a single model has none.
-    If sharded, the pieces are only this rank's rows of G, but tasks, shapes and K are those of all ranks.
+    If sharded, the pieces are only this rank's rows of G, or columns; then shapes are those of its shards. Tasks and K
+    are those of all ranks.
     """
 
     unit: ClassVar[str] = "directions"
@@ -35,7 +36,7 @@ class Store:
         tasks: Iterable[int] = (),
         shapes: Shapes | None = None,
         rows_per_example: Iterable[int] | None = None,
-        sharded: bool = False,
+        sharded: Literal["rows", "columns"] | None = None,
     ):
         self.pieces, self.sharded = list(pieces), sharded
         self.tasks = tuple(tasks)  # rows of each task
@@ -73,7 +74,8 @@ class Store:
             >>> Store().fingerprint == Store().fingerprint, Store().fingerprint == Store(tasks=[1]).fingerprint
             (True, False)
         """
-        shapes = sorted((name, tuple(shape)) for name, shape in self.shapes.items())
+        cut = self.sharded == "columns"  # shapes differ between ranks
+        shapes = sorted((name, () if cut else tuple(shape)) for name, shape in self.shapes.items())
         parts = [repr((self.tasks, self.rows_per_example, shapes, self.sharded)).encode()]
         for piece in () if self.sharded else self.pieces:
             parts.append(repr((piece.names, piece.start)).encode())
@@ -183,7 +185,7 @@ class Store:
             new = len(self) - K.shape[-1]
             work = sum(piece.block.gram_cost(new, len(self)) for piece in pieces)
             warn_of_work(f"K of {len(self):,} directions", work / 1e9, 8 * len(self) ** 2)
-            extended = sharded_gram if self.sharded else extend_gram
+            extended = {None: extend_gram, "rows": sharded_gram, "columns": summed_gram}[self.sharded]
             K = self.grams[key] = extended(K, pieces, len(self))
         return K
 
