@@ -17,6 +17,11 @@ def trainable(model: nn.Module) -> list[Tensor]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
+def pseudo_huber(m: Tensor) -> Tensor:
+    """h(m) of the remembered loss, with δ = 1/2."""
+    return 0.5 * ((1 + 4 * m).sqrt() - 1)
+
+
 def logit_gradients(
     model: nn.Module,
     x: Tensor,

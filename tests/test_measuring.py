@@ -102,23 +102,30 @@ def test_tokens_that_do_not_count_are_left_out():
     assert ogd.forgetting(model, {"old": loader})["old"] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("repeated", [True, False])
-def test_tokens_without_a_loss_of_the_model_s_own(repeated):
-    """Labels that repeat the inputs are next tokens, as `remember` takes them."""
+def test_tokens_without_a_loss_of_the_model_s_own():
+    """Labels that repeat the inputs may be those of the next tokens or not, so they are refused, as by `remember`."""
     torch.manual_seed(0)
-    tokens = torch.randint(3, (10, 5))
-    y = tokens.clone() if repeated else torch.randint(3, (10, 5))
-    y[0, 1:], y[3] = -100, -100
+    tokens, y = torch.randint(3, (10, 5)), torch.randint(3, (10, 5))
+    repeated = tokens.clone()
+    for labels in (y, repeated):
+        labels[0, 1:], labels[3] = -100, -100
     model = nn.Sequential(nn.Embedding(3, 4), nn.Linear(4, 3))
     z = model(tokens).detach()
-    z, labels = (z[:, :-1], y[:, 1:]) if repeated else (z, y)
-    counted = labels != -100
+    counted = y != -100
     for measure, expected in (
-        ("loss", F.cross_entropy(z[counted], labels[counted])),
-        ("accuracy", (z.argmax(-1) == labels)[counted].double().mean()),
+        ("loss", F.cross_entropy(z[counted], y[counted])),
+        ("accuracy", (z.argmax(-1) == y)[counted].double().mean()),
     ):
         found = ogd.forgetting(model, {"old": DataLoader(TensorDataset(tokens, y), 10)}, measure=measure)["old"]
         assert found == pytest.approx(float(expected), rel=1e-5)
+        with pytest.raises(ValueError, match=r"labels mostly repeat the tokens .* measure=, a function"):
+            ogd.forgetting(model, {"old": (tokens, repeated)}, measure=measure)
+
+    def next_tokens(z, y):
+        return F.cross_entropy(z[:, :-1].mT, y[:, 1:], reduction="none").mean(1)
+
+    found = ogd.forgetting(model, {"old": (tokens, repeated)}, measure=next_tokens)["old"]
+    assert found == pytest.approx(float(next_tokens(z, repeated).mean()), rel=1e-5)
 
 
 def test_the_model_is_as_before():

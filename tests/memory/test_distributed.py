@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, optim
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
@@ -202,22 +203,26 @@ def test_augmented_copies_give_different_examples(tmp_path: Path) -> None:
     assert len(torch.cdist(one, rows(whole)).argmin(1).unique()) == 12
 
 
-def the_page(port: int) -> tuple[Tensor, tuple[int, ...]]:
+def the_page(port: int) -> list[tuple[Tensor, tuple[int, ...]]]:
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": dist.get_rank(), "WORLD_SIZE": 2}
     os.environ.update({name: str(value) for name, value in meeting.items()})
     dist.barrier()  # who is still joining the old group would find it closed
     dist.destroy_process_group()  # the page makes its own
     page = (Path(__file__).parents[2] / "docs" / "distributed.md").read_text()
-    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    scope: dict[str, Any] = {}
-    exec(compile(block, "distributed.md", "exec"), scope)
-    return flat(trainable(scope["model"])), scope["memory"].task_sizes
+    found, scope = [], dict[str, Any]()
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        exec(compile(block, "distributed.md", "exec"), scope)
+        weights = [p.full_tensor() if isinstance(p, DTensor) else p for p in trainable(scope["model"])]
+        found.append((flat(weights), scope["memory"].task_sizes))
+    assert isinstance(next(iter(scope["model"].parameters())), DTensor)
+    return found
 
 
 def test_the_page_runs_on_two_ranks(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    (one, tasks), (two, _) = results(on_ranks(tmp_path, the_page, port))
-    assert torch.equal(one, two)
-    assert tasks == (100, 100)
+    replicated, sharded = zip(*results(on_ranks(tmp_path, the_page, port)), strict=True)
+    for (one, tasks), (two, _) in (replicated, sharded):
+        assert torch.equal(one, two)
+        assert tasks == (100, 100)

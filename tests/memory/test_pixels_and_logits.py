@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import ogd
 from ogd.memory import ExampleMemory, load
 from ogd.memory.data.labels import class_axis
+from reference import pseudo_huber
 
 
 def pixels(n: int = 5, C: int = 4, ignored: float = 0.3) -> tuple[nn.Module, Tensor, Tensor]:
@@ -29,7 +30,7 @@ def slow_pixel_loss(z: Tensor, y: Tensor, before: Tensor, alpha: float) -> Tenso
     if not shown:
         return 0 * z.sum()
     squares = torch.stack([(z[:C, i, j] - before[:, i, j]).square().mean() for i, j in shown])
-    moved = alpha * 0.5 * ((1 + 4 * squares).sqrt() - 1).mean()
+    moved = alpha * pseudo_huber(squares).mean()
     return moved + torch.stack([-z[:, i, j].log_softmax(0)[y[i, j]] for i, j in shown]).mean()
 
 

@@ -14,6 +14,7 @@ from memory_models import LeNet, Transformer, mlp
 from ogd import seeds
 from ogd.defaults import REHEARSAL_ALPHA as ALPHA
 from ogd.memory import ExampleMemory
+from reference import pseudo_huber
 
 Task = tuple[Any, Any, dict[str, Any]]  # x, y and the options of remember
 BATCH, EVERY = 7, 3
@@ -149,10 +150,6 @@ def scores(model: nn.Module, x: Any, options: dict[str, Any]) -> Tensor:
         return options["logits"](model, x)[0]
     z = model(**x) if isinstance(x, dict) else model(*x) if isinstance(x, tuple) else model(x)
     return (z["logits"] if isinstance(z, dict) else z)[0]
-
-
-def pseudo_huber(m: Tensor) -> Tensor:
-    return 0.5 * ((1 + 4 * m).sqrt() - 1)
 
 
 def slow_loss(z: Tensor, y: Any, before: Tensor, classes: Any, alpha: float, labels: bool) -> Tensor:

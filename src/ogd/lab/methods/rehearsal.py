@@ -54,7 +54,7 @@ class Rehearsal(DER):
 
     Examples:
         >>> Rehearsal().replay_batch, Rehearsal().replay_every
-        (32, 2)
+        (16, 2)
     """
 
     name = "rehearsal"

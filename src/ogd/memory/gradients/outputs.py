@@ -68,8 +68,8 @@ def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> Non
         what = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         if isinstance(y, Tensor) and y.ndim > 1 and not y.is_floating_point():
             raise ValueError(
-                f'outputs="true", the default, needs a label for each example, and these are {what}: for labels of '
-                "tokens or pixels use ogd.ExampleMemory(model); for one-hot labels pass y.argmax(-1)"
+                f'outputs="true", the default, needs a label for each example, and these are {what}: pass one-hot '
+                "labels as y.argmax(-1); for labels of tokens or pixels use ogd.ExampleMemory(model)"
             )
         raise ValueError(
             f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: pass '
