@@ -31,8 +31,9 @@ def test_both_have_the_same_defaults() -> None:
 
 
 @pytest.mark.parametrize("name", ["rotated", "split"])
+@pytest.mark.parametrize("momentum", [0, 0.75])
 @pytest.mark.parametrize("options", [{}, {"replay_batch": 5, "replay_every": 3, "alpha": 2.0, "bound": 0.2}])
-def test_both_take_the_same_steps(tiny, name: str, options: dict[str, float]) -> None:
+def test_both_take_the_same_steps(tiny, name: str, options: dict[str, float], momentum: float) -> None:
     benchmark = make(name, tiny, tasks=3)
     method, model = methods.Rehearsal(per_task=12, **options), stack(runs=[RUN])
     module = model.module(RUN)
@@ -46,7 +47,8 @@ def test_both_take_the_same_steps(tiny, name: str, options: dict[str, float]) ->
     memory.seed = seeds.number(7, RUN, "rehearsal")
     alpha, bound = method.alpha[0], method.bound[0]
     way = {"every": method.replay_every, "batch_size": method.replay_batch, "alpha": alpha, "bound": bound}
-    theirs, ours = SGD(model, LR), torch.optim.SGD(module.parameters(), lr=LR)
+    theirs, ours = SGD(model, LR, momentum), torch.optim.SGD(module.parameters(), lr=LR, momentum=momentum)
+    method.constraint(theirs)
     rehearsal = memory.protect(ours, **way)
     rehearsed = 0
     for step in range(10, 17):

@@ -88,6 +88,26 @@ def test_no_gradient_is_longer_than_the_bound(bound: float) -> None:
     assert (rehearsal.rehearsals, rehearsal.bounded) == (6, 6)
 
 
+@pytest.mark.parametrize("momentum", [0, 0.96])
+def test_no_step_of_sgd_promises_to_lower_the_remembered_loss_by_more_than_all_of_it(momentum: float) -> None:
+    added, rate = [], 50.0
+    for bound in (None, 1e9):
+        torch.manual_seed(0)
+        model = network()
+        memory = ExampleMemory(model, per_task=20)
+        memory.remember(blobs(1))
+        optimizer = optim.SGD(model.parameters(), lr=rate * (1 - momentum) ** 0.5, momentum=momentum)
+        rehearsal = memory.protect(optimizer, every=1, batch_size=20, bound=bound)
+        with torch.no_grad():
+            model[4].weight.mul_(3)
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        added.append(joint_norm([p.grad - 1 for p in model.parameters()]))
+    torch.testing.assert_close(float(rate * added[0] * added[1]), rehearsal.loss, rtol=1e-4, atol=0)
+    assert rehearsal.bounded == 1
+
+
 @pytest.mark.parametrize("own", [None, 0.0, torch.nan])
 def test_a_gradient_that_says_nothing_bounds_nothing(own: float | None) -> None:
     model = network()

@@ -284,7 +284,8 @@ class ExampleMemory(Memory):
             alpha: the weight of the first term, the change of the outputs.
             labels: whether to add the second term, the cross-entropy or the loss.
             bound: the largest norm of the gradient with what is added, as a multiple of the largest recent norm of the
-                step's own gradients. None: no bound; a high learning rate may then destroy the model.
+                step's own gradients. With SGD, what is added is also small enough not to overshoot. None: no bound; a
+                high learning rate may then destroy the model.
 
         Returns:
             The rehearsal. As a context manager it ends with its block; otherwise it lasts until `unprotect`.

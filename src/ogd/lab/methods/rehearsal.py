@@ -3,7 +3,7 @@
 The loss is that of DER++ with a distance that grows linearly in the end (`ogd.memory.examples.loss`). A batch is drawn
 without replacement, batch number j by (seed of the run, "rehearsal", j). By default every second step takes one. Its
 gradient is scaled down where the whole step would be longer than `bound` times the longest recent gradient of the new
-task (`ogd.memory.optimizers.gradient_bound`).
+task, or where a step of SGD would overshoot (`ogd.memory.optimizers.gradient_bound`).
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,13 @@ from ogd.lab.methods.buffer import Buffer, StoredBatch
 from ogd.lab.methods.der import DER, distance_gradient
 from ogd.lab.methods.er import ER
 from ogd.lab.methods.finished_task import FinishedTask
-from ogd.lab.methods.method import per_run, stack_values
+from ogd.lab.methods.method import Constraint, per_run, stack_values
 from ogd.lab.models.gradient import Gradient
 from ogd.lab.models.stack import Stack
-from ogd.memory.examples.loss import DELTA
+from ogd.lab.optimizers import SGD, Optimizer
+from ogd.memory.examples.loss import DELTA, robust_distance
 from ogd.memory.examples.prefetch import draw
-from ogd.memory.optimizers.gradient_bound import bounding_scale, recent_norm
+from ogd.memory.optimizers.gradient_bound import bounding_scale, descent_scale, recent_norm, sgd_rate
 
 
 class RehearsedBuffer(Buffer):
@@ -87,6 +88,10 @@ class Rehearsal(DER):
         self._bound = torch.where(bound > 0, bound, torch.inf)
         self._norm = torch.zeros(len(model.runs), dtype=model.dtype)  # the largest recent |g|
 
+    def constraint(self, optimizer: Optimizer) -> Constraint:
+        self._rate = sgd_rate(optimizer.lr, optimizer.momentum) if isinstance(optimizer, SGD) else 0.0
+        return super().constraint(optimizer)
+
     def end_task(self, finished: FinishedTask) -> None:
         super().end_task(finished)
         self._norm = torch.zeros_like(self._norm)
@@ -94,18 +99,29 @@ class Rehearsal(DER):
     def replayed(self, z: Tensor, batch: StoredBatch) -> Tensor:
         pull = distance_gradient(z, batch)
         m = pull.square().sum(-1, keepdim=True) * (z.shape[1] / 2) ** 2 * _outputs(batch)  # mean_c (z_c − z*_c)²
+        self._loss = (_entropies(z, batch) + self._alpha * robust_distance(m)).mean((1, 2))
         return ER.replayed(self, z, batch).add_(self._alpha * pull / (1 + m / DELTA**2).sqrt())
 
     def join(self, gradient: Gradient, replay: Gradient) -> Gradient:
         self._norm = recent_norm(self._norm, _length(gradient))
         own, added = (_length(one) for one in (gradient, replay))
-        return gradient.plus(replay, bounding_scale(self._norm, own, added, gradient.dot(replay), self._bound))
+        scale = bounding_scale(self._norm, own, added, gradient.dot(replay), self._bound)
+        if self._rate:
+            descent = descent_scale(self._loss, added, self.replay_every, self._rate)
+            scale = torch.where(self._bound.isfinite(), torch.minimum(scale, descent), scale)
+        return gradient.plus(replay, scale)
 
     def state(self) -> dict[str, Tensor]:
         return {"norm": self._norm}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         self._norm = state["norm"]
+
+
+def _entropies(z: Tensor, batch: StoredBatch) -> Tensor:
+    """Return the cross-entropy (R, B, 1) of each example under its own head."""
+    shown = z if batch.head is None else z + batch.head
+    return shown.logsumexp(-1, keepdim=True) - (z * batch.target).sum(-1, keepdim=True)
 
 
 def _outputs(batch: StoredBatch) -> Tensor:

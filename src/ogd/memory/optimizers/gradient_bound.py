@@ -1,14 +1,18 @@
-"""Bound what rehearsal adds to the gradients by the size of the gradients that the optimizer finds.
+"""Bound what rehearsal adds to the gradients, by the size of the gradients that the optimizer finds and by the loss.
 
     n ← max(|g|, 0.9 n)                              g: the step's own gradient, n: its largest recent norm
-    s = the largest number in [0, 1] with |g + s a| ≤ max(c n, |g|)       a: what is to be added, c: the bound
+    s = the largest number in [0, 1] with |g + s a| ≤ max(c n, |g|)       a = k ∇L: what is to be added, c: the bound
+                                      and η s ⟨a, ∇L⟩ ≤ L                 L: the remembered loss, SGD's learning rate η
 
 The gradient of a squared distance has no limit of its own. With a high learning rate, or after gradients were clipped,
 it can be far larger than any gradient that plain training tolerates; then the weights diverge. So the step as a whole
-is not much longer than the longest that plain training has recently taken. Functions take and return tensors of any
-shape, one number for each run.
+is not much longer than the longest that plain training has recently taken. In SGD, where the step is as long as the
+gradient, it also promises to lower the remembered loss by at most all of it, as Polyak's step size does: on a quadratic
+of curvature λ then s k η λ ≤ ½, half of the way to its minimum. Functions take and return tensors of any shape, one
+number for each run.
 """
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -40,6 +44,26 @@ def bounding_scale(n: Tensor, own: Tensor, added: Tensor, dot: Tensor, bound: fl
     room = ((bound * n).square() - own.square()).clamp(min=0)
     s = ((dot.square() + added.square() * room).sqrt() - dot) / added.square()  # where |g + s a|² = |g|² + room
     return torch.where((n > 0) & (added > 0) & s.isfinite(), s.clamp(0, 1), 1.0)
+
+
+def descent_scale(loss: Tensor, added: Tensor, every: int, rate: float) -> Tensor:
+    """Return the scale s ≤ 1 with η s ⟨a, ∇L⟩ ≤ L, given L, |a|, a = k ∇L and η.
+
+    Examples:
+        >>> descent_scale(torch.tensor([0.5, 8.0]), added=torch.tensor([4.0, 4.0]), every=2, rate=0.5)
+        tensor([0.1250, 1.0000])
+    """
+    return (loss * every / (rate * added.square())).nan_to_num(1.0).clamp(0, 1)
+
+
+def sgd_rate(lr: float, momentum: float) -> float:
+    """Return η / √(1 − μ): a gradient moves the weights by η at once, and by η / (1 − μ) in the end.
+
+    Examples:
+        >>> sgd_rate(0.5, momentum=0.75)
+        1.0
+    """
+    return lr / math.sqrt(max(1 - momentum, 1e-6))
 
 
 def joint_norm(tensors: Iterable[Tensor]) -> Tensor:

@@ -14,9 +14,16 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
-from ogd.memory.optimizers.gradient_bound import bounding_scale, inner_product, joint_norm, recent_norm
+from ogd.memory.optimizers.gradient_bound import (
+    bounding_scale,
+    descent_scale,
+    inner_product,
+    joint_norm,
+    recent_norm,
+    sgd_rate,
+)
 from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, may_nest
 from ogd.memory.ranks.collective import sum_over_ranks
 from ogd.memory.ranks.sharded_parameters import inner_product_of_shards, is_shard, is_sharded, local, norm_of_shards
@@ -171,14 +178,14 @@ class Rehearsal(Protection):
             )
         weight, grad_scale = self.every / n, _scale_of(optimizer)
         if self.bound is not None:
-            weight *= self._scale_to_bound(params, found, place, grad_scale, weight)
+            weight *= self._scale_to_bound(params, found, place, grad_scale, weight, _rate_of(optimizer))
         _add_to_gradients(params, found, weight * grad_scale)
         self.rehearsals += 1
         self._watch_loss(optimizer)
         return None
 
     def _scale_to_bound(
-        self, params: Params, found: Sequence[Tensor | None], place: int, grad_scale: float, weight: float
+        self, params: Params, found: Sequence[Tensor | None], place: int, grad_scale: float, weight: float, rate: float
     ) -> float:
         """Return the scale of what is added to one optimizer's gradients, and update their largest recent norm."""
         added = _norm([g for g in found if g is not None]) * weight
@@ -189,6 +196,9 @@ class Rehearsal(Protection):
             own, dot = (t / dist.get_world_size() for t in sum_over_ranks(own, dot))
         norm = recent_norm(own.new_tensor(self.norms[place]), own)
         scale_now = bounding_scale(norm, own, added, dot, self.bound or 0.0)
+        if rate:
+            loss = added.new_tensor(self.loss)
+            scale_now = torch.minimum(scale_now, descent_scale(loss, added, self.every, rate))
         self.norms[place], scale = torch.stack([norm, scale_now]).tolist()
         self.bounded += scale < 1
         return float(scale)
@@ -246,6 +256,13 @@ def _scale_of(optimizer: Optimizer) -> float:
     """Return GradScaler's factor if the optimizer itself divides by it, as fused optimizers do; else 1."""
     scale = getattr(optimizer, "grad_scale", None)
     return 1.0 if scale is None else float(scale)
+
+
+def _rate_of(optimizer: Optimizer) -> float:
+    """Return the largest rate at which SGD turns gradients into steps; 0 if the steps are not as long as gradients."""
+    if not isinstance(optimizer, SGD):
+        return 0.0
+    return max(sgd_rate(float(group["lr"]), group["momentum"]) for group in optimizer.param_groups)
 
 
 def _describe(optimizer: Optimizer) -> str:
