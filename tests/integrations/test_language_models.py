@@ -13,7 +13,8 @@ peft = pytest.importorskip("peft", reason=f"peft {HF}")
 
 from small_bert import train  # noqa: E402
 
-from ogd.integrations.transformers import OGDCallback  # noqa: E402
+from ogd.integrations.transformers import OGDCallback, next_tokens  # noqa: E402
+from ogd.memory.data.calling import scores  # noqa: E402
 
 WORDS = 5000
 SMALL = {"vocab_size": WORDS, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
@@ -172,23 +173,44 @@ def test_rehearsal_checkpoints_as_the_users_forward_pass_does(make):
         torch.testing.assert_close(a, b)
 
 
-def test_packed_rows_of_the_users_loader_are_kept_as_they_are():
+def test_texts_that_a_collator_packs_are_kept_one_by_one():
     model = llama()
     rows = [{"input_ids": list(range(5, 8 + i % 4))} for i in range(12)]
-    collator = transformers.DataCollatorWithFlattening()
+    collator = transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
     loader = torch.utils.data.DataLoader(rows, 3, collate_fn=collator)
     memory = ogd.ExampleMemory(model, per_task=200)
     memory.remember(loader)
-    assert memory.task_sizes == (4,)  # rows of three texts
+    assert memory.task_sizes == (12,)
     model.eval()
-    own = torch.stack([model(**batch).loss for batch in loader]).mean()
+    own = torch.stack([model(**collator([row])).loss for row in rows]).mean()
+    torch.testing.assert_close(memory.remembered_loss(12), own, rtol=1e-3, atol=1e-3)
+
+
+def test_rows_that_are_packed_already_are_kept_as_they_are():
+    model = llama().eval()
+    collator = transformers.DataCollatorWithFlattening()
+    rows = [collator([{"input_ids": list(range(5 + i, 9 + i + k))} for k in range(3)]) for i in range(4)]
+    assert {tuple(row["input_ids"].shape) for row in rows} == {(1, 15)}
+    memory = ogd.ExampleMemory(model, per_task=200)
+    memory.remember(torch.utils.data.DataLoader(rows, batch_size=None))
+    assert memory.task_sizes == (4,)  # rows of three texts
+    own = (
+        torch.stack([model(**row, use_cache=False).loss for row in rows]).mean().detach()
+    )  # a cache would mix the texts
     torch.testing.assert_close(memory.remembered_loss(4), own, rtol=1e-3, atol=1e-3)
+    assert ogd.forgetting(model, {"old": torch.utils.data.DataLoader(rows, batch_size=None)})["old"] == pytest.approx(
+        float(own), rel=1e-4
+    )
+    whole = {key: torch.cat([row[key] for row in rows]) for key in rows[0]}
+    together = scores(model, {key: value for key, value in whole.items() if key != "labels"}, None)
+    torch.testing.assert_close(together, torch.cat([model(**row, use_cache=False).logits for row in rows]))
 
 
 def test_gradients_of_a_language_model_are_refused_before_training(tmp_path):
     data = [{key: value[i] for key, value in texts().items()} for i in range(6)]
-    for options in ({}, {"outputs": "all"}):
-        model = gpt2()
+    cases = [(gpt2, {}), (gpt2, {"outputs": "all"}), (t5, {}), (t5, {"outputs": "all"}), (t5, {"outputs": next_tokens})]
+    for make, options in cases:
+        model = make()
         before = copy.deepcopy(model.state_dict())
         with pytest.raises(ValueError, match=r"use ogd.ExampleMemory\(model\)"):
             train(model, OGDCallback(ogd.GradientMemory, **options), data, tmp_path)

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from ogd.memory.data.labels import are_labels, as_labels
+from ogd.memory.data.packed_texts import without_ends
 
 Chunk = tuple[Any, Any]  # x and y, batch first; x may be a tensor or tuples, lists and dicts of tensors
 LABELS = ("labels", "label")
@@ -102,7 +103,8 @@ def _of_mapping(batch: Mapping[str, Any]) -> Chunk:
     found = [key for key in LABELS if key in batch]
     if len(found) > 1:
         raise ValueError(f"a batch is {describe(batch)}: leave one of {' and '.join(found)} out")
-    return {key: value for key, value in batch.items() if key not in found}, batch[found[0]] if found else None
+    x = {key: value for key, value in batch.items() if key not in found}
+    return without_ends(x), batch[found[0]] if found else None
 
 
 def _of_parts(batch: Sequence[Any]) -> Chunk:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ogd.memory.data.batches import clone_tensors, describe
+from ogd.memory.data.packed_texts import as_one_row, has_packed_texts, without_cache
 from ogd.memory.model.parameters import first_parameter, unwrap
 
 Logits = Callable[[nn.Module, Any], Tensor]
@@ -38,7 +39,10 @@ class ScoredModel(nn.Module):
 def scores(model: nn.Module, x: Any, logits: Logits | None) -> Tensor:
     """Return all logits of a batch, computed in the model's dtype."""
     x = cast_inputs(x, model)
-    return logits_of(call_model(model, x) if logits is None else logits(model, x))
+    if logits is not None or not has_packed_texts(x):
+        return logits_of(call_model(model, x) if logits is None else logits(model, x))
+    z = logits_of(call_model(model, as_one_row(x)))  # (1, B · T, C)
+    return z.reshape(*x["position_ids"].shape, -1)
 
 
 def call_model(model: nn.Module, x: Any) -> Any:
@@ -58,6 +62,7 @@ def call_model(model: nn.Module, x: Any) -> Any:
         return model(x)
     arguments = _arguments(model)
     if isinstance(x, Mapping):
+        x = without_cache(model, x)
         return model(**x) if _by_keywords(arguments, x) else model(x)
     if isinstance(x, tuple | list):
         return model(*x) if _one_by_one(arguments, len(x)) else model(x)

@@ -106,19 +106,26 @@ class Sample:
             yield from self._of_batches(loader)
 
     def _of_dataset(self, dataset: Any, collate: Any, whole: DataLoader[Any] | None = None) -> Iterator[Chunk]:
-        """Draw from a data set; from the batches of the whole loader if these are not one row per example."""
+        """Draw from a data set; from the batches of the whole loader if an example is not a row.
+
+        A collator that packs the texts of a batch into one row gets one example at a time.
+        """
         if self.balanced and self.count is not None:  # labels are known only once the examples are read
             yield from self._of_batches(DataLoader(dataset, self.chunk_size, collate_fn=collate))
             return
         rows: list[int] = choose_rows(len(dataset), self.count, self.generator).tolist()
         if not rows:
             return
-        loader = DataLoader(Subset(dataset, rows), self.chunk_size, collate_fn=collate, generator=self.generator)
-        for i, chunk in enumerate(map(as_pair, loader)):
-            if not i and whole is not None and length(chunk) != min(len(rows), self.chunk_size):
-                yield from self._of_batches(whole)  # several examples are packed into a row
+        for size in (self.chunk_size, 1):
+            loader = DataLoader(Subset(dataset, rows), size, collate_fn=collate, generator=self.generator)
+            chunks = map(as_pair, loader)
+            first = next(chunks)
+            if whole is None or length(first) == min(len(rows), size):
+                yield first
+                yield from chunks
                 return
-            yield chunk
+        assert whole is not None
+        yield from self._of_batches(whole)
 
     def _of_batches(self, batches: Iterable[Any]) -> Iterator[Chunk]:
         """Draw from batches of unknown number: give each example a random key, and keep the smallest keys."""

@@ -22,7 +22,7 @@ from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, length, take
 from ogd.memory.gradients.autograd_graph import check_visible, count_uses
 from ogd.memory.gradients.deltas import pieces_of_uses
 from ogd.memory.gradients.layers import layer_uses, record_calls
-from ogd.memory.gradients.outputs import ChosenOutputs, check_labels
+from ogd.memory.gradients.outputs import ChosenOutputs, check_inputs, check_labels
 from ogd.memory.gradients.per_example import per_example
 from ogd.memory.gradients.weight_uses import weight_uses
 from ogd.memory.model.eval_mode import isolated_eval_mode
@@ -53,6 +53,7 @@ def gather(
         for batch in batches:
             x, y = to_device(batch, device)
             check_labels(y, chosen.outputs, chosen.classes)
+            check_inputs(chosen, x, y)
             B = length((x, y))
             if not B:
                 continue

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from ogd.memory.data.calling import Logits, ScoredModel
 from ogd.memory.data.labels import flat_labels
+from ogd.memory.data.language_models import with_decoder_inputs
 
 Outputs = Literal["true", "mean", "all"] | Callable[[Tensor, Any], Tensor]
 
@@ -59,6 +60,15 @@ class ChosenOutputs(ScoredModel):
             raise ValueError(f"the model has {C} logits: a label or class of {largest} is out of range")
 
 
+def check_inputs(chosen: ChosenOutputs, x: Any, y: Any) -> None:
+    """Raise a ValueError if x lacks the decoder's inputs, which an encoder-decoder makes of its labels."""
+    if chosen.logits is None and with_decoder_inputs(chosen.model, x, y) is not x:
+        raise ValueError(
+            f"{type(chosen.model).__name__} is an encoder-decoder, whose decoder reads the labels: use "
+            "ogd.ExampleMemory(model), which makes its inputs, or give decoder_input_ids with the batches"
+        )
+
+
 def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> None:
     """Raise a ValueError unless there are labels among `classes`, if `outputs` is "true"."""
     if outputs != "true":
@@ -68,8 +78,8 @@ def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> Non
         what = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         if isinstance(y, Tensor) and y.ndim > 1 and not y.is_floating_point():
             raise ValueError(
-                f'outputs="true", the default, needs a label for each example, and these are {what}: pass one-hot '
-                "labels as y.argmax(-1); for labels of tokens or pixels use ogd.ExampleMemory(model)"
+                f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: for '
+                "labels of tokens or pixels use ogd.ExampleMemory(model); for one-hot labels pass y.argmax(-1)"
             )
         raise ValueError(
             f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: pass '
