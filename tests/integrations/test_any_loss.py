@@ -163,7 +163,7 @@ def test_yolo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("first", "second"):
         for part in ("images", "labels"):
             (tmp_path / name / part).mkdir(parents=True)
-        for i, (image, target) in enumerate(Squares(name == "second", 6).items):
+        for i, (image, target) in enumerate(Squares(int(name == "second"), 6).items):
             array = (image.clamp(0, 1) * 255).byte().permute(1, 2, 0).numpy()
             Image.fromarray(array).save(tmp_path / name / "images" / f"{i}.png")
             x, y, right, bottom = (target["boxes"][0] / torch.tensor([40, 32, 40, 32])).tolist()
