@@ -142,6 +142,10 @@ def test_graph_network(tmp_path: Path) -> None:
     memory.save(tmp_path / "m.safetensors")
     again = ogd.load(tmp_path / "m.safetensors", model, loss=loss, collate=scope["collate"])
     torch.testing.assert_close(again.remembered_loss(12), loss(model, Batch.from_data_list(graphs[0])))
+    for data in (GraphLoader(graphs[0], batch_size=4), graphs[0][0]):  # without a loss= they are refused
+        for kind in (ogd.ExampleMemory, ogd.GradientMemory):
+            with pytest.raises((ValueError, TypeError), match=r"loss=…|must be a DataLoader, .* not Data"):
+                kind(model).remember(data)
     objects = ogd.ExampleMemory(model, per_task=8, loss=loss)  # the graphs themselves, and PyG's own collate function
     objects.remember(GraphLoader(graphs[0], batch_size=4, shuffle=True))
     sizes = [t.nbytes for item in objects.examples.items for t in item.structure.to_dict().values()]

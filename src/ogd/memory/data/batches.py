@@ -22,7 +22,9 @@ from ogd.memory.data.labels import are_labels, as_labels
 
 Chunk = tuple[Any, Any]  # x and y, batch first; x may be a tensor or tuples, lists and dicts of tensors
 LABELS = ("labels", "label")
+PACKED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")  # what position_ids show of packed texts
 CHUNK_SIZE = 256  # the largest number of examples that go through a model at a time
+ANY_LOSS = "for boxes, graphs or packed texts use ogd.ExampleMemory(model, loss=…) (docs/any-loss.md)"
 CHUNK_BYTES = 2**28  # the most memory that their saved activations, gradients or outputs may take
 
 
@@ -50,7 +52,7 @@ def as_pair(batch: Any) -> Chunk:
     if not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(x)):
         raise ValueError(
             f"data holds no tensor as input, but {describe(batch)}: give tensors, or tuples, lists and dicts of them, "
-            "as pairs (x, y) or dictionaries with the key 'labels'"
+            f"as pairs (x, y) or dictionaries with the key 'labels'; {ANY_LOSS}"
         )
     return x, y
 
@@ -61,7 +63,7 @@ def length(tree: Any) -> int:
     if not shapes:
         raise ValueError("data holds no tensor: examples must be tensors, or tuples, lists and dicts of them")
     if () in shapes or len({shape[0] for shape in shapes}) > 1:
-        raise ValueError(f"the tensors of a batch must share their first axis; found shapes {shapes}")
+        raise ValueError(f"the tensors of a batch must share their first axis; found shapes {shapes}: {ANY_LOSS}")
     return int(shapes[0][0])
 
 
@@ -102,7 +104,8 @@ def _of_mapping(batch: Mapping[str, Any]) -> Chunk:
     found = [key for key in LABELS if key in batch]
     if len(found) > 1:
         raise ValueError(f"a batch is {describe(batch)}: leave one of {' and '.join(found)} out")
-    return {key: value for key, value in batch.items() if key not in found}, batch[found[0]] if found else None
+    left_out = [*found, *(PACKED if "position_ids" in batch else ())]  # Hugging Face's models compute them again
+    return {key: value for key, value in batch.items() if key not in left_out}, batch[found[0]] if found else None
 
 
 def _of_parts(batch: Sequence[Any]) -> Chunk:
@@ -210,7 +213,8 @@ def are_batches(data: Sequence[Any]) -> bool:
 
 def is_indexed(data: object) -> bool:
     """Return whether data is a sequence of examples, although it is no Dataset."""
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping | str | bytes)
+    has_keys = isinstance(data, Mapping | str | bytes) or hasattr(data, "keys")  # a graph of PyTorch Geometric
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not has_keys
 
 
 class _Rows(NamedTuple):

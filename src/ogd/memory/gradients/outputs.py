@@ -56,7 +56,8 @@ class ChosenOutputs(ScoredModel):
         C = f.shape[1] if f.ndim == 2 else 1
         largest = max([*(self.classes or []), *([int(y.max())] if self.outputs == "true" else [])], default=0)
         if largest >= C:
-            raise ValueError(f"the model has {C} logits: a label or class of {largest} is out of range")
+            remedy = ': for one logit use GradientMemory(model, outputs="all")' if C == 1 and not self.classes else ""
+            raise ValueError(f"the model has {C} logits: a label or class of {largest} is out of range{remedy}")
 
 
 def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> None:
