@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from ogd.memory.data import calling
 from ogd.memory.data.batches import as_pair, clone_tensors, length, to_device
 from ogd.memory.data.calling import Logits, ScoredModel, accepts_argument, call_model, cast_inputs, logits_of
-from ogd.memory.data.labels import IGNORED, class_axis, classifies, flat_labels
+from ogd.memory.data.labels import IGNORED, class_axis, classifies, flat_labels, without_class_axis
 from ogd.memory.data.language_models import shifted, shifts_labels, with_decoder_inputs
 from ogd.memory.data.sampling import Sample
 from ogd.memory.model.eval_mode import isolated_eval_mode
@@ -214,7 +214,7 @@ def _each(z: Tensor, y: Any, measure: Measure, name: str, model: ScoredModel, x:
         return each.double()
     if not isinstance(y, Tensor):
         raise ValueError(f"sets: {name!r} has no labels, but {type(y).__name__}: give pairs (x, y)")
-    classes = flat_labels(y)
+    classes = without_class_axis(z, flat_labels(y))
     if classifies(z, classes) and shifts_labels(model, x, classes, "give measure=, a function (z, y) → (B,)"):
         classes = shifted(classes)
     axis = class_axis(z, classes)

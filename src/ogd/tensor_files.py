@@ -24,7 +24,7 @@ DTYPES = {  # safetensors' names
     **{f"F{8 * t.itemsize}": t for t in (torch.float16, torch.float32, torch.float64)},
     **{f"I{8 * t.itemsize}": t for t in (torch.int8, torch.int16, torch.int32, torch.int64)},
     "BF16": torch.bfloat16,
-    "U8": torch.uint8,
+    **{f"U{8 * t.itemsize}": t for t in (torch.uint8, torch.uint16, torch.uint32, torch.uint64)},
     "BOOL": torch.bool,
 }
 PART = 2**22  # numbers that are checked at a time

@@ -25,6 +25,6 @@ def use_python() -> None:
 
     import torchvision.ops.boxes
 
-    torchvision.ops.boxes.nms = nms
+    torchvision.ops.nms = torchvision.ops.boxes.nms = nms
     align = sys.modules["torchvision.ops.roi_align"]
     align._roi_align = getattr(align._roi_align, "__wrapped__", align._roi_align)  # not compiled

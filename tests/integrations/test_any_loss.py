@@ -142,6 +142,10 @@ def test_graph_network(tmp_path: Path) -> None:
     memory.save(tmp_path / "m.safetensors")
     again = ogd.load(tmp_path / "m.safetensors", model, loss=loss, collate=scope["collate"])
     torch.testing.assert_close(again.remembered_loss(12), loss(model, Batch.from_data_list(graphs[0])))
+    for data in (GraphLoader(graphs[0], batch_size=4), graphs[0][0]):  # without a loss= they are refused
+        for kind in (ogd.ExampleMemory, ogd.GradientMemory):
+            with pytest.raises((ValueError, TypeError), match=r"loss=…|must be a DataLoader, .* not Data"):
+                kind(model).remember(data)
     objects = ogd.ExampleMemory(model, per_task=8, loss=loss)  # the graphs themselves, and PyG's own collate function
     objects.remember(GraphLoader(graphs[0], batch_size=4, shuffle=True))
     sizes = [t.nbytes for item in objects.examples.items for t in item.structure.to_dict().values()]
@@ -163,7 +167,7 @@ def test_yolo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("first", "second"):
         for part in ("images", "labels"):
             (tmp_path / name / part).mkdir(parents=True)
-        for i, (image, target) in enumerate(Squares(name == "second", 6).items):
+        for i, (image, target) in enumerate(Squares(int(name == "second"), 6).items):
             array = (image.clamp(0, 1) * 255).byte().permute(1, 2, 0).numpy()
             Image.fromarray(array).save(tmp_path / name / "images" / f"{i}.png")
             x, y, right, bottom = (target["boxes"][0] / torch.tensor([40, 32, 40, 32])).tolist()

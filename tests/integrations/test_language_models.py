@@ -206,6 +206,26 @@ def test_rows_that_are_packed_already_are_kept_as_they_are():
     torch.testing.assert_close(together, torch.cat([model(**row, use_cache=False).logits for row in rows]))
 
 
+def test_packed_rows_with_the_arguments_of_flash_attention(tmp_path):
+    """TRL's packing and transformers' flattening add the ends of the texts, which do not share the first axis."""
+    trl = pytest.importorskip("trl", reason="trl is not installed")
+    rows = [{"input_ids": list(range(5, 13 + i % 4)), "seq_lengths": [3, 5 + i % 4]} for i in range(8)]
+    collators = (
+        trl.trainer.sft_trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True),
+        transformers.DataCollatorWithFlattening(return_flash_attn_kwargs=True),
+    )
+    for collator in collators:
+        model = llama()
+        loader = torch.utils.data.DataLoader(rows, 2, collate_fn=collator)
+        assert "cu_seq_lens_q" in next(iter(loader))
+        memory = ogd.ExampleMemory(model, per_task=200)
+        memory.remember(loader)
+        assert memory.task_sizes == (4,)
+        model.eval()
+        own = torch.stack([model(**batch).loss for batch in loader]).mean()
+        torch.testing.assert_close(memory.remembered_loss(4), own, rtol=1e-3, atol=1e-3)
+
+
 def test_gradients_of_a_language_model_are_refused_before_training(tmp_path):
     data = [{key: value[i] for key, value in texts().items()} for i in range(6)]
     cases = [(gpt2, {}), (gpt2, {"outputs": "all"}), (t5, {}), (t5, {"outputs": "all"}), (t5, {"outputs": next_tokens})]

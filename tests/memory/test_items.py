@@ -3,6 +3,7 @@
 import copy
 import functools
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -344,6 +345,29 @@ def test_only_the_drawn_items_are_read_and_only_those_of_the_sampler() -> None:
     assert sorted(kept(Subset(data, [3, 4]))) == [3, 4]
 
 
+class Endless(torch.utils.data.Sampler[int]):
+    """A sampler without a length, as in training for a number of steps."""
+
+    def __iter__(self) -> Any:
+        while True:
+            yield from torch.randperm(20).tolist()
+
+
+class EndlessBatches(Endless):
+    def __iter__(self) -> Any:
+        while True:
+            yield torch.randperm(20)[:5].tolist()
+
+
+@pytest.mark.parametrize("options", [{"sampler": Endless(), "batch_size": 5}, {"batch_sampler": EndlessBatches()}])
+def test_a_sampler_that_never_ends_is_left(options: dict[str, Any]) -> None:
+    loader = DataLoader(list(Numbers())[:20], **options)
+    assert len(set(kept(loader))) == 7
+    memory = ExampleMemory(nn.Linear(2, 1), per_task=7)
+    memory.remember(loader)
+    assert memory.task_sizes == (7,)
+
+
 def test_the_collate_function_is_that_of_the_loader_of_each_task() -> None:
     model, items, _ = bag()
     memory = ExampleMemory(model, loss=bag_loss)
@@ -406,7 +430,37 @@ def test_arrays_numbers_and_texts_come_back_as_they_were(tmp_path: Path) -> None
         assert [found["a"].dtype, found["b"].dtype] == [item["a"].dtype, item["b"].dtype]
 
 
-@pytest.mark.parametrize("value", [float("nan"), 2**70, "half\udcff", {1: 2}, {1, 2}])
+def test_arrays_of_unusual_types_are_kept(tmp_path: Path) -> None:
+    item = {"depth": np.array([7, 65535], dtype=np.uint16), "stars": np.array([0.5, 1e9], dtype=">f4")}
+    item["counts"] = torch.tensor([1, 2**31]).to(torch.uint32)
+    memory = ExampleMemory(nn.Linear(1, 1), loss=lambda model, batch: model(torch.ones(1, 1)).sum(), collate=list)
+    memory.remember([item])
+    memory.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors", memory.model, loss=memory.user_loss.loss, collate=list)
+    for kept in (memory, again):
+        found = kept.examples.items[0].unpack()
+        assert all(found[name].tolist() == value.tolist() for name, value in item.items())
+        assert (found["depth"].dtype, found["stars"].dtype, found["counts"].dtype) == (np.uint16, "=f4", torch.uint32)
+    memory.remember([{**item, "exact": np.ones(2, dtype=np.longdouble)}])  # copied, because torch has no such type
+    assert memory.examples.items[1].unpack()["exact"].dtype == np.longdouble
+    with pytest.raises(ValueError, match="an input holds ndarray"):
+        memory.state_dict()
+
+
+def test_an_error_of_the_user_s_functions_says_what_the_memory_did() -> None:
+    items = [torch.ones(2 + i) for i in range(3)]
+    for functions, kind, note in (
+        ({"loss": square}, RuntimeError, "made a batch of 3 kept items by default_collate. Give collate="),
+        ({"loss": lambda batch: 0, "collate": list}, TypeError, r"called loss\(model, batch\) .* a list of 3: float32"),
+    ):
+        memory = ExampleMemory(nn.Linear(2, 1), **functions)
+        with pytest.raises(kind) as raised:
+            memory.remember(items)
+        assert re.search(note, "".join(raised.value.__notes__))
+        assert memory.task_sizes == ()
+
+
+@pytest.mark.parametrize("value", [float("nan"), 2**70, "half\udcff", {1: 2}, {1, 2}, torch.eye(2).to_sparse()])
 def test_what_a_file_cannot_hold_is_refused(value: Any) -> None:
     memory = ExampleMemory(nn.Linear(1, 1), loss=lambda model, batch: model(torch.ones(1, 1)).sum(), collate=list)
     memory.remember([(torch.ones(1), value)])

@@ -29,7 +29,12 @@ REFUSED = {
     "classes twice": (lambda x, y: (x, y), {"classes": [1, 1]}, "classes must be different"),
     "no labels": (lambda x, y: (x, None), {}, "needs a label for each example"),
     "labels are floats": (lambda x, y: (x, y.double()), {}, 'for a regression .* outputs="all"'),
-    "labels of another number": (lambda x, y: (x, y[:-1]), {}, "share their first axis"),
+    "labels of another number": (lambda x, y: (x, y[:-1]), {}, "share their first axis.* loss=…"),
+    "one logit": (
+        lambda x, y: (x, torch.arange(len(x)) % 2),
+        {"logits": lambda m, x: m(x)[:, :1]},
+        r'for one logit use GradientMemory\(model, outputs="all"\)',
+    ),
     "logits of another shape": (
         lambda x, y: (x, y),
         {"logits": lambda m, x: m(x).unsqueeze(2)},

@@ -56,6 +56,24 @@ def test_labels_of_pixels_are_rehearsed() -> None:
         torch.testing.assert_close(fast, wanted)
 
 
+def test_labels_with_an_axis_of_their_own_are_the_same_labels() -> None:
+    """MONAI's masks have the shape (B, 1, H, W)."""
+    model, x, y = pixels()
+    one, other = ExampleMemory(model), ExampleMemory(model)
+    one.remember((x, y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other.remember((x, y[:, None]))
+    move(model)
+    torch.testing.assert_close(one.remembered_loss(5), other.remembered_loss(5))
+    for measure in ("accuracy", "loss"):
+        scores = [dict(ogd.forgetting(model, {"a": (x, labels)}, measure=measure)) for labels in (y, y[:, None])]
+        assert scores[0] == scores[1]
+    for floats in (y.double(), y[:, None].float()):
+        with pytest.warns(UserWarning, match="only the outputs are rehearsed"):
+            ExampleMemory(model).remember((x, floats))
+
+
 def test_a_constant_model_gives_every_pixel_the_mean_outputs_of_its_class() -> None:
     model, x, y = pixels()
     memory = ExampleMemory(model)

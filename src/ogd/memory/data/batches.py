@@ -24,6 +24,7 @@ from ogd.memory.data.packed_texts import without_ends
 Chunk = tuple[Any, Any]  # x and y, batch first; x may be a tensor or tuples, lists and dicts of tensors
 LABELS = ("labels", "label")
 CHUNK_SIZE = 256  # the largest number of examples that go through a model at a time
+ANY_LOSS = "for boxes, graphs or packed texts use ogd.ExampleMemory(model, loss=…) (docs/any-loss.md)"
 CHUNK_BYTES = 2**28  # the most memory that their saved activations, gradients or outputs may take
 
 
@@ -51,7 +52,7 @@ def as_pair(batch: Any) -> Chunk:
     if not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(x)):
         raise ValueError(
             f"data holds no tensor as input, but {describe(batch)}: give tensors, or tuples, lists and dicts of them, "
-            "as pairs (x, y) or dictionaries with the key 'labels'"
+            f"as pairs (x, y) or dictionaries with the key 'labels'; {ANY_LOSS}"
         )
     return x, y
 
@@ -62,7 +63,7 @@ def length(tree: Any) -> int:
     if not shapes:
         raise ValueError("data holds no tensor: examples must be tensors, or tuples, lists and dicts of them")
     if () in shapes or len({shape[0] for shape in shapes}) > 1:
-        raise ValueError(f"the tensors of a batch must share their first axis; found shapes {shapes}")
+        raise ValueError(f"the tensors of a batch must share their first axis; found shapes {shapes}: {ANY_LOSS}")
     return int(shapes[0][0])
 
 
@@ -212,7 +213,8 @@ def are_batches(data: Sequence[Any]) -> bool:
 
 def is_indexed(data: object) -> bool:
     """Return whether data is a sequence of examples, although it is no Dataset."""
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping | str | bytes)
+    has_keys = isinstance(data, Mapping | str | bytes) or hasattr(data, "keys")  # a graph of PyTorch Geometric
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not has_keys
 
 
 class _Rows(NamedTuple):

@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Generator, Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ogd.memory.data.batches import describe, is_indexed
-from ogd.memory.data.sampling import choose_rows, covers_dataset
+from ogd.memory.data.sampling import choose_rows, covers_dataset, most_batches
 
 Collate = Callable[[list[Any]], Any]
 _VALUES = (Tensor, np.ndarray, np.generic, str, bytes, int, float, complex, type(None))
@@ -43,8 +42,10 @@ def draw_items(data: object, count: int | None, generator: Generator) -> list[An
             )
         batches = iter(data.batch_sampler)
         if not isinstance(data.dataset, IterableDataset) and not covers_dataset(data):
-            with suppress(TypeError):  # a sampler without a length
+            try:
                 batches = islice(batches, len(data))  # a sampler may repeat itself for ever (ultralytics)
+            except TypeError:  # a sampler without a length
+                batches = islice(batches, most_batches(data))
             numbers = list(dict.fromkeys(number for batch in batches for number in batch))
         data = data.dataset
     if isinstance(data, IterableDataset):

@@ -49,6 +49,19 @@ def flat_labels(y: Any) -> Any:
     return y.squeeze(1) if column else y
 
 
+def without_class_axis(z: Shaped, y: Tensor) -> Tensor:
+    """Return classes of pixels with an axis of length 1 in place of the classes, (B, 1, H, W), as (B, H, W).
+
+    Examples:
+        >>> z, y = torch.zeros(2, 3, 5, 4), torch.zeros(2, 1, 5, 4, dtype=torch.long)
+        >>> without_class_axis(z, y).shape
+        torch.Size([2, 5, 4])
+    """
+    if y.ndim < 3 or y.ndim != z.ndim or y.shape[1] != 1 or class_axis(z, y[:, 0]) is None:
+        return y
+    return y[:, 0]
+
+
 def classifies(z: Shaped, y: Tensor) -> bool:
     """Return whether y are the classes of outputs z: whole numbers, one per row of two or more outputs."""
     return class_axis(z, y) is not None
@@ -107,8 +120,10 @@ def look_like_classes(y: Tensor, z: Shaped) -> bool:
         return False
     if not y.is_floating_point():
         return True
-    if y.shape in (z.shape[:-1], (*z.shape[:-1], 1)):
-        return bool(((y == y.round()) & (y >= 0) & (y < z.shape[-1])).all())
+    of_pixels = (z.shape[:1] + z.shape[2:], (z.shape[0], 1, *z.shape[2:])) if z.ndim > 2 else ()
+    if y.shape in (z.shape[:-1], (*z.shape[:-1], 1), *of_pixels) and y.shape != z.shape:
+        C = z.shape[1] if y.shape in of_pixels else z.shape[-1]
+        return C > 1 and bool((((y == y.round()) & (y >= 0) & (y < C)) | (y == IGNORED)).all())
     if y.shape != z.shape:
         return False
     zero, one = y == 0, y == 1

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -32,6 +33,7 @@ from ogd.memory.data.budget import equal_shares
 from ogd.memory.data.labels import are_labels, flat_labels
 
 T = TypeVar("T")
+REPEATS = 10  # epochs of a sampler without a length that are read: some never end
 
 
 class Sample:
@@ -103,7 +105,7 @@ class Sample:
         if self.count is not None and covers_dataset(loader) and not self.balanced:
             yield from self._of_dataset(loader.dataset, loader.collate_fn, loader)
         else:
-            yield from self._of_batches(loader)
+            yield from self._of_batches(islice(loader, most_batches(loader)))
 
     def _of_dataset(self, dataset: Any, collate: Any, whole: DataLoader[Any] | None = None) -> Iterator[Chunk]:
         """Draw from a data set; from the batches of the whole loader if an example is not a row.
@@ -161,6 +163,16 @@ def choose_rows(size: int, count: int | None, generator: Generator) -> Tensor:
     if count is None or count >= size:
         return torch.arange(size)
     return torch.randperm(size, generator=generator)[:count].sort().values
+
+
+def most_batches(loader: DataLoader[Any]) -> int | None:
+    """Return after how many batches to stop, if neither the loader nor its sampler says when it ends; else None."""
+    try:
+        len(loader)
+    except TypeError:
+        if not isinstance(loader.dataset, IterableDataset) and hasattr(loader.dataset, "__len__"):
+            return REPEATS * len(loader.dataset) // (loader.batch_size or 1) + 1
+    return None
 
 
 def covers_dataset(loader: DataLoader[Any]) -> bool:

@@ -33,7 +33,7 @@ _DTYPES = {
     dtype_name(dtype): dtype
     for dtype in (
         torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16,
-        torch.int8, torch.uint8, torch.bool,
+        torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool,
     )
 }  # fmt: skip
 MAX_DEPTH = 12  # levels of tuples, lists and dicts in an input
@@ -218,6 +218,7 @@ def _structure_entry(x: Any, depth: int = 0) -> Any:
     if x is None or isinstance(x, bool) or _is_json(x):
         return {"value": x}
     what = f"{x!r:.40}" if isinstance(x, int | float | str) else type(x).__name__
+    what = f"a {x.layout} tensor" if type(x) is Tensor else what  # sparse
     raise ValueError(
         f"an input holds {what}: only tuples, lists and dicts (with texts as keys) of tensors, arrays, finite numbers "
         "and texts can be saved; let the data set return these, and make other objects in collate="

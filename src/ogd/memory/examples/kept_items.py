@@ -47,8 +47,9 @@ class Item:
             if type(leaf) in (Tensor, nn.Parameter) and leaf.layout is torch.strided:
                 tensors.append(pack(leaf[None]))
                 return TensorSlot(len(tensors) - 1)
-            if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biuf":
-                tensors.append(pack(torch.from_numpy(np.array(leaf))[None]))
+            if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biuf" and leaf.dtype.itemsize <= 8:
+                array = np.array(leaf, dtype=leaf.dtype.newbyteorder("="))  # torch knows only the machine's order
+                tensors.append(pack(torch.from_numpy(array)[None]))
                 return ArraySlot(len(tensors) - 1)
             return _copy(leaf)
 

@@ -20,7 +20,14 @@ from ogd.memory.data.batches import (
     without_tensors,
 )
 from ogd.memory.data.calling import ScoredModel
-from ogd.memory.data.labels import binary_labels, check_labels_fit, class_axis, flat_labels, look_like_classes
+from ogd.memory.data.labels import (
+    binary_labels,
+    check_labels_fit,
+    class_axis,
+    flat_labels,
+    look_like_classes,
+    without_class_axis,
+)
 from ogd.memory.data.language_models import predicts_tokens, shifted, shifts_labels, with_decoder_inputs
 from ogd.memory.examples.kept_examples import Group
 from ogd.memory.examples.packing import pack
@@ -94,7 +101,10 @@ def _group(
         (with_tensors(structure, [leaf[i : i + size] for leaf in leaves]), min(size, n - i)) for i in range(0, n, size)
     )
     z = concatenate_outputs([_kept(model, _scores(model, x, of), y) for x, of in parts])
-    labels = None if y is None else pack(binary_labels(z, y.to(device)) if isinstance(z, Tensor) else y.to(device))
+    y = None if y is None else y.to(device)
+    if y is not None and isinstance(z, Tensor):
+        y = binary_labels(z, without_class_axis(z, y))
+    labels = None if y is None else pack(y)
     check_labels_fit(z, None if labels is None else labels[:], model.classes)
     return Group(tuple(leaves), structure, labels, z, torch.zeros(n, dtype=torch.long, device=device), None)
 
@@ -152,6 +162,7 @@ def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:
 def _warn(what: str) -> None:
     warnings.warn(
         f"{what}, so only the outputs are rehearsed: give each example's class, one whole number, to rehearse labels "
-        "too (y.argmax(-1) of one-hot labels, y.long() of numbers such as 2.0)",
+        "too (y.argmax(-1) of one-hot labels, y.long() of numbers such as 2.0), or a loss= of your own, for "
+        "example if an example has several classes (docs/any-loss.md)",
         stacklevel=7,
     )

@@ -62,7 +62,13 @@ class UserLoss:
         with _seeded(model, seed):
             batch = _batch(model, items, rows)
             enter_loss_modes(model)
-            loss = self.loss(model, batch)
+            try:
+                loss = self.loss(model, batch)
+            except Exception as error:
+                error.add_note(
+                    f"The memory called loss(model, batch) with a batch of {len(rows)} kept items: {describe(batch)}."
+                )
+                raise
         if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.is_floating_point():
             raise ValueError(
                 f"loss must return one number, the mean loss of the batch, not {describe(loss)}: add up what the model "
@@ -171,7 +177,15 @@ def _seeded(model: nn.Module, seed: int) -> Iterator[None]:
 def _batch(model: nn.Module, items: Items, rows: Tensor) -> Any:
     """Return some items of one collate function as a batch on the model's device."""
     device, collate = device_of(model), items.collates[int(items.task[rows[0]])]
-    batch = collate([item.unpack() for item in items.at(rows)])
+    try:
+        batch = collate([item.unpack() for item in items.at(rows)])
+    except Exception as error:
+        name = getattr(collate, "__name__", type(collate).__name__)
+        error.add_note(
+            f"The memory made a batch of {len(rows)} kept items by {name}. Give collate=, or a DataLoader with its "
+            "collate_fn, if it takes another function."
+        )
+        raise
     return pytree.tree_map(lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf, batch)
 
 

@@ -57,7 +57,8 @@ class ChosenOutputs(ScoredModel):
         C = f.shape[1] if f.ndim == 2 else 1
         largest = max([*(self.classes or []), *([int(y.max())] if self.outputs == "true" else [])], default=0)
         if largest >= C:
-            raise ValueError(f"the model has {C} logits: a label or class of {largest} is out of range")
+            remedy = ': for one logit use GradientMemory(model, outputs="all")' if C == 1 and not self.classes else ""
+            raise ValueError(f"the model has {C} logits: a label or class of {largest} is out of range{remedy}")
 
 
 def check_inputs(chosen: ChosenOutputs, x: Any, y: Any) -> None:
@@ -78,8 +79,8 @@ def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> Non
         what = f"{y.dtype} of shape {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
         if isinstance(y, Tensor) and y.ndim > 1 and not y.is_floating_point():
             raise ValueError(
-                f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: for '
-                "labels of tokens or pixels use ogd.ExampleMemory(model); for one-hot labels pass y.argmax(-1)"
+                f'outputs="true", the default, needs a label for each example, and these are {what}: pass one-hot '
+                "labels as y.argmax(-1); for labels of tokens or pixels use ogd.ExampleMemory(model)"
             )
         raise ValueError(
             f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: pass '
