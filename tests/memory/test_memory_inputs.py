@@ -147,6 +147,64 @@ def test_inputs_without_labels() -> None:
         torch.testing.assert_close(rows(memory), logit_gradients(model, ids, ids[:, 0], outputs="all"))
 
 
+class Reader(nn.Module):
+    """Takes its inputs by name, as a model of Hugging Face does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 6), nn.Linear(6, 4)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        states = self.words(input_ids) * attention_mask.unsqueeze(-1)
+        return self.head(states.sum(1) / attention_mask.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict])
+def test_the_dict_of_a_tokenizer_is_a_batch_without_labels(kind: Any) -> None:
+    torch.manual_seed(0)
+    model, mask = Reader(), torch.ones(30, 7, dtype=torch.long)
+    mask[::2, 4:] = 0
+    batch = {"input_ids": torch.randint(20, (30, 7)), "attention_mask": mask}
+    one, pair, loader = (ExampleMemory(model, per_task=12) for _ in range(3))
+    one.remember(kind(batch))
+    pair.remember((batch, None))
+    loader.remember(DataLoader(Columns(**batch), 5))
+    for memory in (one, pair, loader):
+        assert len(memory) == 12
+        (kept,) = memory.examples.batches(torch.arange(12))
+        assert kept.y is None
+        torch.testing.assert_close(kept.z, model(**kept.x).detach())
+        assert memory.explain(kind(batch)).nbytes == one.explain((batch, None)).nbytes
+    torch.testing.assert_close(one.remembered_loss(12), pair.remembered_loss(12))
+    gradients = GradientMemory(model, outputs="all")
+    gradients.remember(kind(batch))
+    assert gradients.task_sizes == (120,)
+    assert gradients.explain(kind(batch)).nbytes == gradients.explain((batch, None)).nbytes
+
+
+def test_a_dict_that_the_model_does_not_take_is_an_error() -> None:
+    x = torch.zeros(9, 7, dtype=torch.long)
+    for data in ({"x": x, "y": x[:, 0]}, {"input_ids": x, "attention_mask": x, "target": x[:, 0]}, {}):
+        with pytest.raises(TypeError, match="with the key 'labels', not dict"):
+            ExampleMemory(Reader()).remember(data)
+
+
+def test_embeddings_of_length_one_are_told_of() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Linear(8, 300), torch.randn(40, 8)
+
+    def unit(model: nn.Module, x: Tensor) -> Tensor:
+        return nn.functional.normalize(model(x), dim=1)
+
+    memory = ExampleMemory(model, logits=unit)
+    with pytest.warns(UserWarning, match="300 numbers of length 1 together, .* 17 times as large"):
+        memory.remember(x)
+    assert len(memory) == 40
+    ExampleMemory(model, logits=lambda model, x: 300**0.5 * unit(model, x)).remember(x)  # warnings are errors here
+    ExampleMemory(model, logits=unit).remember((x, torch.arange(40)))  # the labels count
+    ExampleMemory(nn.Linear(8, 300)).remember(x / 20)  # small, but of no common length
+
+
 class One(nn.Module):
     """Takes its inputs as one argument, a pair or a dictionary; the second argument is no input."""
 

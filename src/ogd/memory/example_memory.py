@@ -32,7 +32,7 @@ from ogd.memory.arguments import (
 from ogd.memory.changes.other_weights import SAMPLED_ROWS, Fingerprint, warn_of_other_weights
 from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, as_pair, length
 from ogd.memory.data.budget import Budget
-from ogd.memory.data.calling import Logits, ScoredModel, scores
+from ogd.memory.data.calling import Logits, ScoredModel, as_inputs, scores
 from ogd.memory.data.distributed_sampling import all_examples
 from ogd.memory.data.items import Collate, draw_items
 from ogd.memory.data.sampling import Sample
@@ -192,8 +192,8 @@ class ExampleMemory(Memory):
 
         Args:
             data: a DataLoader, a Dataset, tensors, or a list of batches or examples. A batch is a pair (x, y), where x
-                may be a tuple, list or dict of tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict
-                with the key "labels".
+                may be a tuple, list or dict of tensors; a triple (x, y, task); inputs and labels (a, b, y); a dict with
+                the key "labels"; or inputs without labels, such as the dict that a tokenizer gives.
             per_task: how many examples of this task are kept; None: the memory's own number.
             choose: how the examples are drawn. "uniform": every example is equally likely. "balanced": equal numbers
                 of each label, as far as possible; this reads all of the data.
@@ -238,7 +238,7 @@ class ExampleMemory(Memory):
         model = ScoredModel(self.model, logits or self.logits, classes)
         draws = self._generator(generator)
         drawn = None if count is None else int(count) * int(merge)
-        sample = Sample(data, drawn, draws, CHUNK_SIZE, choose == "balanced")
+        sample = Sample(as_inputs(model.model, data), drawn, draws, CHUNK_SIZE, choose == "balanced")
         if count is not None and merge > 1:
             sample = ClusteredSample(sample, int(count))
         task = Task(None if model.classes is None else tuple(model.classes), logits)
@@ -445,7 +445,7 @@ class ExampleMemory(Memory):
                 items = Items().with_task(some, self.user_loss.collate_for(data))
                 return explain_items(self.user_loss.with_outputs(self.model, items, 0))
         model = ScoredModel(self.model, logits or self.logits, classes)
-        sample = Sample(data, EXPLAINED, Generator().manual_seed(0), EXPLAINED)
+        sample = Sample(as_inputs(model.model, data), EXPLAINED, Generator().manual_seed(0), EXPLAINED)
         with isolated_eval_mode(model.model), torch.no_grad():
             params, device = self._parameters.trainable(), device_of(self.model)
             found = record_examples(model, params, sample, device, shift_labels=self.shift_labels)

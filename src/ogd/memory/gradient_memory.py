@@ -28,7 +28,7 @@ from ogd.memory.changes.drift import Drift, rms_by_task
 from ogd.memory.changes.other_weights import Fingerprint, outputs_moved, warn_of_other_weights
 from ogd.memory.data.batches import CHUNK_SIZE
 from ogd.memory.data.budget import Budget
-from ogd.memory.data.calling import Logits
+from ogd.memory.data.calling import Logits, as_inputs
 from ogd.memory.data.sampling import Sample
 from ogd.memory.explanation import Explanation, explain_gradients
 from ogd.memory.gradients.finished_task import store_with_divided_task, store_with_shared_task, store_with_task
@@ -194,8 +194,8 @@ class GradientMemory(Memory):
 
         Args:
             data: a DataLoader, a Dataset, tensors, or a list of batches or examples. A batch is a pair (x, y), where x
-                may be a tuple, list or dict of tensors; a triple (x, y, task); inputs and labels (a, b, y); or a dict
-                with the key "labels".
+                may be a tuple, list or dict of tensors; a triple (x, y, task); inputs and labels (a, b, y); a dict with
+                the key "labels"; or inputs without labels, such as the dict that a tokenizer gives.
             per_task: how many examples of this task are remembered; None: the memory's own number.
             choose: how the examples are drawn. "uniform": every example is equally likely. "balanced": equal numbers
                 of each label, as far as possible; this reads all of the data.
@@ -227,7 +227,7 @@ class GradientMemory(Memory):
         self._settle_and_check()
         chosen = ChosenOutputs(self.model, self.outputs, logits or self.logits, classes)
         draws, size = self._generator(generator), self.chunk_size or CHUNK_SIZE
-        sample = Sample(data, count, draws, size, choose == "balanced", self.outputs == "true")
+        sample = Sample(as_inputs(self.model, data), count, draws, size, choose == "balanced", self.outputs == "true")
         with self._remembering():
             how = (chosen, params, sample, self.chunk_size, self.dtype)
             if is_sharded(self.model):
@@ -364,7 +364,7 @@ class GradientMemory(Memory):
         if is_sharded(self.model):
             raise ValueError("explain is for whole parameters: call it before fully_shard")
         chosen = ChosenOutputs(self.model, self.outputs, logits or self.logits, classes)
-        examples = next(iter(Sample(data, 2, Generator().manual_seed(0), 2)), None)
+        examples = next(iter(Sample(as_inputs(self.model, data), 2, Generator().manual_seed(0), 2)), None)
         if examples is None:
             raise ValueError("data is empty: there is no example to explain")
         return explain_gradients(chosen, self._parameters.trainable(), examples, self.dtype)

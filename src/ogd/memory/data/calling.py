@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ogd.memory.data.batches import clone_tensors, describe
 from ogd.memory.data.packed_texts import as_one_row, has_packed_texts, without_cache
+from ogd.memory.data.batches import LABELS, clone_tensors, describe
 from ogd.memory.model.parameters import first_parameter, unwrap
 
 Logits = Callable[[nn.Module, Any], Tensor]
@@ -67,6 +67,22 @@ def call_model(model: nn.Module, x: Any) -> Any:
     if isinstance(x, tuple | list):
         return model(*x) if _one_by_one(arguments, len(x)) else model(x)
     return model(x)
+
+
+def as_inputs(model: nn.Module, data: object) -> object:
+    """Return (x, None) in place of a dict x of tensors without labels, as tokenizers give, if the model takes its keys.
+
+    Examples:
+        >>> class Reader(nn.Module):
+        ...     def forward(self, ids, mask=None):
+        ...         return ids
+        >>> as_inputs(Reader(), {"ids": torch.ones(1)}), as_inputs(Reader(), {"x": 1})
+        (({'ids': tensor([1.])}, None), {'x': 1})
+    """
+    if not isinstance(data, Mapping) or not data or not all(isinstance(value, Tensor) for value in data.values()):
+        return data
+    unlabelled = not any(key in data for key in LABELS) and all(accepts_argument(model, key) for key in data)
+    return (dict(data), None) if unlabelled else data
 
 
 def accepts_argument(model: nn.Module, name: str) -> bool:

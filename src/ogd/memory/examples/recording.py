@@ -35,6 +35,7 @@ from ogd.memory.examples.top_probabilities import MANY, Outputs, concatenate_out
 from ogd.memory.gradients.autograd_graph import count_uses
 from ogd.memory.ranks.sharded_parameters import is_shard
 
+SMALL = 16  # from so many outputs on, those of length 1 together are small
 REMEDY = "give ExampleMemory(model, shift_labels=True) for the next token, or shift_labels=False"
 
 
@@ -84,6 +85,8 @@ def record_examples(
         group = _group(model, concatenate(some), min(most, max(map(length, some))), device, rows, bool(shift_labels))
         if group.y is not None and look_like_classes(group.y[:], group.z):
             _warn(f"labels are {describe(group.y[:])} for outputs {tuple(group.z.shape)}")
+        if group.y is None and isinstance(group.z, Tensor):
+            _warn_if_small(group.z)
         yield group
 
 
@@ -157,6 +160,17 @@ def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:
         return z.requires_grad
     uses = count_uses(z)
     return any(uses[id(p)] for p in params.values())
+
+
+def _warn_if_small(z: Tensor) -> None:
+    """Warn of embeddings of length 1: the mean square of their change hardly counts in the remembered loss."""
+    if z.ndim == 2 and z.shape[1] >= SMALL and bool(((z.float().norm(dim=1) - 1).abs() < 1e-2).all()):
+        warnings.warn(
+            f"the outputs are {z.shape[1]} numbers of length 1 together, without labels, so their change hardly counts "
+            "in the remembered loss: give logits=, a function (model, x) → tensor, that returns them "
+            f"{z.shape[1] ** 0.5:.0f} times as large",
+            stacklevel=6,
+        )
 
 
 def _warn(what: str) -> None:
