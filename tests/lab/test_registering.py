@@ -158,3 +158,10 @@ def test_names_that_mean_something_else_are_reserved():
     for command in ("run", "tune"):
         names |= vars(parser().parse_args([command, *(["ewc"] if command == "tune" else [])])).keys()
     assert names - benchmark_settings().keys() - method_options().keys() <= {*RESERVED}
+
+
+def test_runs_that_take_gigabytes_are_not_trained_together(tiny, tmp_path):
+    few, many = (resolve("rotated", "ogd", tiny, tasks=3, per_task=n, every=50) for n in (30, 5000))
+    units = {n: plan.plan([(request, 4)], tiny, tmp_path)[1] for n, request in ((30, few), (5000, many))}
+    assert [unit.group for unit in units[30]] == [(0, 1, 2, 3)]
+    assert [unit.group for unit in units[5000]] == [(0, 1), (2, 3)]  # K of 10,000 directions

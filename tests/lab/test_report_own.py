@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from made_records import make
+from made_records import made, make
 from ogd.lab import catalogue, cli
 from ogd.lab.catalogue import METHODS, Look, Method
+from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS, Cell, Drawing, Experiment, Row, register
 from ogd.lab.experiments.experiment import DRAWINGS
+from ogd.lab.experiments.runs import find_runs
 from ogd.lab.records.speed import Ratio, write
-from ogd.lab.reporting import captions, figures
+from ogd.lab.reporting import captions, compare, figures
 
 SETTING = {"benchmark": "rotated", "tasks": 3}
 SIZES = tuple({"benchmark": "split", "tasks": 2, "per_task": n} for n in (10, 100))
@@ -39,6 +41,7 @@ def experiments():
         ("own-panels", "average", ("near", "far"), PLACES, Drawing("panels")),
         ("own-lines", "first", ("10", "100"), SIZES, Drawing("lines", "stored", over="per_task", log=True)),
         ("own-points", "first", ("few", "many"), SIZES, Drawing("lines")),
+        ("own-newest", "last", ("near", "far"), PLACES, Drawing("bars")),
     ]:
         yield Experiment(name, "Made up", value, columns, rows(*settings), 2, drawing=drawing)
     yield Experiment("own-plain", "Made up", "final", TASKS, (Row("Plain", "plain", (SETTING,)),), 2)
@@ -78,6 +81,14 @@ def test_it_is_on_the_page_with_its_chip(registered, out):
     assert chip.format(catalogue.Method("", "", "").look.colour, "Plain") in html
     assert "Read <code>it</code> so." in html
     assert "Mine, of a paper's average (%)" in html
+
+
+@pytest.mark.parametrize(("name", "task"), [("own-bars", 0), ("own-newest", 1)])
+def test_a_cell_is_of_the_first_or_the_last_task(registered, name, task):
+    found = find_runs(EXPERIMENTS[name], load("mnist"), lambda request, n: [made(request, run) for run in range(n)])
+    for line, answer in zip(compare(found).lines, found.answers, strict=True):
+        for entry, request in zip(line.entries, answer.requests, strict=True):
+            assert entry.runs == pytest.approx([100 * made(request, run).accuracy[-1][task] for run in range(2)])
 
 
 def test_it_is_in_the_files_of_tables(registered, out):
@@ -120,7 +131,7 @@ TABLE = Experiment("own", "Made up", "final", TASKS, (Row("SGD", "sgd", (SETTING
     [
         (lambda: replace(TABLE, drawing=Drawing("radar")), "drawing: there is no 'radar'; it is one of bars, curves"),
         (lambda: replace(TABLE, drawing=Drawing("line")), "drawing: there is no 'line'; did you mean 'lines'?"),
-        (lambda: replace(TABLE, value="last"), "value: there is no 'last'"),
+        (lambda: replace(TABLE, value="worst"), "value: there is no 'worst'"),
         (lambda: replace(TABLE, rows=(Row("?", "nobody", (SETTING,)),)), "method: there is no 'nobody'"),
         (lambda: replace(TABLE, value="first"), "settings: row 'SGD' has 1, not 3"),
         (lambda: replace(TABLE, rows=(replace(TABLE.rows[0], published=(Cell(1, 1),)),)), "published: row 'SGD' has 1"),

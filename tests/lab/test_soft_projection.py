@@ -95,3 +95,19 @@ def test_a_softness_is_part_of_the_key_only_where_it_is_given(tiny):
     for wrong in (-1, "much", float("nan")):
         with pytest.raises(ValueError, match="softness: must be a number of at least 0"):
             methods.OGD(softness=wrong)
+
+
+@pytest.mark.parametrize("options", [{}, {"every": 3}], ids=["implicit", "explicit"])
+def test_runs_of_different_softness_are_trained_as_if_alone(tiny, options):
+    together, _ = fit(make("rotated", tiny), methods.OGD(20, softness=(0.05, 0.5), **options))
+    for run, softness in enumerate((0.05, 0.5)):
+        alone, _ = fit(make("rotated", tiny), methods.OGD(20, softness=softness, **options))
+        for ours, theirs in zip(together.module(run).parameters(), alone.module(run).parameters(), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+def test_runs_of_different_softness_must_fit_the_stack_and_are_all_soft(tiny):
+    with pytest.raises(ValueError, match="softness: 3 values do not fit 2 runs"):
+        fit(make("rotated", tiny), methods.OGD(20, softness=(0.1, 0.2, 0.3)))
+    with pytest.raises(ValueError, match="softness: 0 is exact"):
+        methods.OGD(20, softness=(0.0, 0.1))

@@ -77,3 +77,18 @@ def test_all_needs_no_data_set_and_the_worlds_are_compared_in_one_profile(mnist)
     }
     rows = {e.name for e in EXPERIMENTS.values() for row in e.rows if row.label == REHEARSAL}
     assert rows == {"rates", "worlds", "many-runs"}  # where the bounded rehearsal is measured
+
+
+def test_the_figures_over_the_number_of_gradients_differ_in_nothing_else(mnist):
+    for name in ("rotated", "permuted", "split", "turned", "fashion"):
+        *soft, replay, sgd = EXPERIMENTS[f"gradients-{name}"].rows
+        options = [[request.options for request in requests_of(row, mnist)] for row in soft]
+        assert [one[0]["softness"] for one in options] == [0.0, 0.01, 0.05, 0.2]
+        for one in options:
+            assert [o["per_task"] for o in one[:5]] == [200, 500, 1000, 2000, 5000]
+            assert len({json.dumps({**o, "per_task": 0}) for o in one}) == 1
+        assert all(len({r.key for r in requests_of(row, mnist)}) == 1 for row in (replay, sgd))
+    newest = EXPERIMENTS["gradients-newest"]
+    keys = {r.key for e in EXPERIMENTS.values() if e.name.startswith("gradients-") and e != newest
+            for row in e.rows for r in requests_of(row, mnist)}  # fmt: skip
+    assert {r.key for row in newest.rows for r in requests_of(row, mnist)} <= keys

@@ -133,7 +133,7 @@ def test_the_rank_is_computed_once_per_task(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(2):
         memory.remember((x, y))
         assert [memory.rank, memory.rank] == [6, 6]
-    assert computed == [12]  # that the first six are independent their triangular W shows
+    assert computed == [12]  # that the first six are independent their Cholesky factor shows
 
 
 def test_sequences_of_other_lengths_and_other_storage_share_one_K() -> None:
@@ -224,7 +224,7 @@ def test_what_a_memory_tells_of_itself() -> None:
     assert (len(memory), memory.rank, memory.nbytes, memory.task_sizes) == (0, 0, 0, ())
     memory.remember((x, y))
     assert len(memory) == memory.rank == 6
-    resident = memory.nbytes + 2 * 8 * 6 * 6  # K and its Cholesky factor
+    resident = memory.nbytes + 2 * 8 * 6 * 6 + 8 * 6  # K, its Cholesky factor and the scales
     assert memory.resident_nbytes == resident
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     with memory.protect(optimizer):

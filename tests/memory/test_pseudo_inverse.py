@@ -6,7 +6,15 @@ from torch import Tensor, nn
 
 from ogd.memory import GradientMemory
 from ogd.memory.projection.gram_matrix import assemble_gram
-from ogd.memory.projection.pseudo_inverse import coefficients, cutoff, rank, triangular_whitener, whitener
+from ogd.memory.projection.pseudo_inverse import (
+    Cholesky,
+    cholesky,
+    coefficients,
+    cutoff,
+    rank,
+    solve,
+    whitener,
+)
 from reference import gram_schmidt, project_dense, project_out, project_softly
 
 N = 6
@@ -66,9 +74,9 @@ def test_it_makes_P_a_projection(kind: str) -> None:
 SOFTNESS = [1e-8, 1e-4, 0.05, 10.0]
 
 
-def project_with(W: Tensor | None, G: Tensor, u: Tensor) -> Tensor:
-    assert W is not None
-    return u - G.mT @ coefficients(W, G @ u)
+def project_with(known: Cholesky | None, G: Tensor, u: Tensor) -> Tensor:
+    assert known is not None
+    return u - G.mT @ solve(known, G @ u)
 
 
 @pytest.mark.parametrize("softness", SOFTNESS)
@@ -76,26 +84,24 @@ def project_with(W: Tensor | None, G: Tensor, u: Tensor) -> Tensor:
 def test_a_soft_projection_is_the_dense_one(kind: str, softness: float) -> None:
     G = matrix(kind)
     K, u = G @ G.mT, torch.randn(9, dtype=torch.float64)
-    at_once = triangular_whitener(K, softness=softness)
+    at_once = cholesky(K, softness=softness)
     v = project_with(at_once, G, u)
     torch.testing.assert_close(v, project_softly(G, u, softness), rtol=0, atol=1e-8)
     SG = torch.nn.functional.normalize(G)
     assert (v - u + SG.mT @ (SG @ v) / softness).norm() < 1e-7 * (1 + u.norm() / softness)  # the objective's gradient
-    by_eigenvalues = whitener(K, cutoff(len(G), torch.float64), softness)
-    torch.testing.assert_close(project_with(by_eigenvalues, G, u), v, rtol=0, atol=1e-8)
-    W = None
+    W = whitener(K, cutoff(len(G), torch.float64), softness)
+    torch.testing.assert_close(u - G.mT @ coefficients(W, G @ u), v, rtol=0, atol=1e-8)
+    known = None
     for n in (1, 2, 4, len(G)):  # task by task
-        W = triangular_whitener(K[:n, :n], W, softness)
-    assert W is not None
-    torch.testing.assert_close(project_with(W, G, u), v, rtol=0, atol=1e-8)
-    torch.testing.assert_close(W.triu(1), torch.zeros_like(W))
+        known = cholesky(K[:n, :n], known, softness)
+    torch.testing.assert_close(project_with(known, G, u), v, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in RANKS if kind != "empty"])
 def test_the_softer_the_more_is_left_and_the_less_soft_the_more_exact(kind: str) -> None:
     G = matrix(kind)
     u = torch.randn(9, dtype=torch.float64)
-    left = [project_with(triangular_whitener(G @ G.mT, softness=mu), G, u) for mu in SOFTNESS]
+    left = [project_with(cholesky(G @ G.mT, softness=mu), G, u) for mu in SOFTNESS]
     sizes = [float(v.norm()) for v in (project(G, u), *left, u)]
     assert sizes == pytest.approx(sorted(sizes), rel=1e-9)
     torch.testing.assert_close(left[0], project(G, u), rtol=0, atol=1e-5)
@@ -107,11 +113,13 @@ def test_a_stack_projects_softly_as_each_run_alone() -> None:
     G = torch.stack([matrix(kind) for kind in ("independent", "very different sizes", "all zero")])
     G[0, 1] = G[0, 0]
     u, K = torch.randn(3, 9, dtype=torch.float64), G @ G.mT
-    W = triangular_whitener(K, triangular_whitener(K[:, :2, :2], softness=0.05), 0.05)
-    assert W is not None
-    c = coefficients(W, (G @ u.unsqueeze(-1)).squeeze(-1))
-    for g, v, one in zip(G, u - (G.mT @ c.unsqueeze(-1)).squeeze(-1), u, strict=True):
-        torch.testing.assert_close(v, project_softly(g, one, 0.05), rtol=0, atol=1e-10)
+    for softness in (0.05, (0.05, 0.5, 2.0)):
+        known = cholesky(K, cholesky(K[:, :2, :2], softness=softness), softness)
+        assert known is not None
+        c = solve(known, (G @ u.unsqueeze(-1)).squeeze(-1))
+        for r, v in enumerate(u - (G.mT @ c.unsqueeze(-1)).squeeze(-1)):
+            mu = softness if isinstance(softness, float) else softness[r]
+            torch.testing.assert_close(v, project_softly(G[r], u[r], mu), rtol=0, atol=1e-10)
 
 
 def test_extend_equals_computing_anew() -> None:
@@ -159,15 +167,13 @@ def test_gradients_that_are_nearly_the_same_stay_protected(apart: float, dtype: 
     assert effects[0].norm() < 1e-5 * effects[1].norm()
 
 
-def test_a_triangular_whitener_is_only_for_rows_that_are_far_from_dependent() -> None:
-    G = matrix("independent")
+def test_cholesky_is_only_for_rows_that_are_far_from_dependent() -> None:
+    G, u = matrix("independent"), torch.randn(9, dtype=torch.float64)
     for near in (1e-1, 1e-2, 1e-3):
         K = (H := torch.cat([G, G[:1] + near * G[1:2]])) @ H.mT  # dependent, but for rounding
-        assert triangular_whitener(K) is None
+        assert cholesky(K) is None
         K = (H := torch.cat([G, G[:1] + near * torch.randn(1, 9).double()])) @ H.mT
-        W = triangular_whitener(K)
-        assert W is not None
-        assert float((W @ H @ (W @ H).mT - torch.eye(N + 1)).abs().max()) < 1e-8
+        torch.testing.assert_close(project_with(cholesky(K), H, u), project_dense(H, u), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize(("size", "counts"), [(1e-10, True), (1e-11, True), (1e-13, False), (0.0, False)])

@@ -13,26 +13,27 @@ from ogd.memory import GradientMemory, load
 from ogd.memory.gradients.gather import CHUNK_SIZE, fitting_chunk_size
 from ogd.memory.gradients.outputs import ChosenOutputs
 from ogd.memory.loading import KINDS
-from ogd.memory.projection.pseudo_inverse import cutoff, triangular_whitener, whitener
+from ogd.memory.projection.pseudo_inverse import cholesky, cutoff, solve, whitener
 from ogd.memory.projection.solve import conjugate_gradients
 from reference import flat, logit_gradients, project_dense
 
 
-def test_a_triangular_whitener_is_extended_and_solves_as_the_pseudo_inverse_does() -> None:
+def test_a_cholesky_factor_is_extended_and_solves_as_the_pseudo_inverse_does() -> None:
     torch.manual_seed(0)
     G = torch.randn(7, 12, dtype=torch.float64) * torch.logspace(-3, 3, 7, dtype=torch.float64).unsqueeze(1)
     K, s = G @ G.mT, torch.randn(7, dtype=torch.float64)
     W = whitener(K, cutoff(7, torch.float64))
-    for T in (triangular_whitener(K), triangular_whitener(K, triangular_whitener(K[:4, :4]))):
-        torch.testing.assert_close(T.mT @ (T @ s), W.mT @ (W @ s), rtol=1e-8, atol=1e-12)
+    for known in (cholesky(K), cholesky(K, cholesky(K[:4, :4]))):
+        assert known is not None
+        torch.testing.assert_close(solve(known, s), W.mT @ (W @ s), rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["duplicate", "zero", "almost"])
-def test_a_badly_conditioned_K_has_no_triangular_whitener(kind: str) -> None:
+def test_a_badly_conditioned_K_has_no_cholesky_factor(kind: str) -> None:
     G = torch.randn(5, 12, dtype=torch.float64)
     G[4] = {"duplicate": G[0], "zero": 0 * G[0], "almost": G[0] + 1e-7 * G[1]}[kind]
-    assert triangular_whitener(G @ G.mT) is None
-    assert triangular_whitener(G @ G.mT, triangular_whitener(G[:4] @ G[:4].mT)) is None
+    assert cholesky(G @ G.mT) is None
+    assert cholesky(G @ G.mT, cholesky(G[:4] @ G[:4].mT)) is None
 
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "lenet"])

@@ -11,6 +11,7 @@ from ogd.visible_text import is_unicode
 Value = int | float | str
 V = TypeVar("V", bound=Value | None)
 Weight = Callable[[Mapping[str, Value], int], float]  # (options, finished tasks) → time of a step over SGD's
+Size = Callable[[Mapping[str, Value], int], float]  # (options, tasks) → bytes of a run, if they are many
 Rule = Callable[[Mapping[str, Value], str, str], Mapping[str, Value]]  # (options, optimizer, model) → what follows
 Target = str | Callable[..., Any]  # "module:attribute", or the object itself
 PLAIN_RULES = "ogd.lab.benchmarks.rules:Rules"
@@ -118,13 +119,17 @@ def like_sgd(options: Mapping[str, Value], finished: int) -> float:
     return 1.0
 
 
+def small(options: Mapping[str, Value], tasks: int) -> float:
+    return 0.0
+
+
 def no_rule(options: Mapping[str, Value], optimizer: str, model: str) -> Mapping[str, Value]:
     return {}
 
 
 @dataclass(frozen=True)
 class Method(Entry):
-    """A method: its class, the options it takes, how it is drawn and roughly what a step of it costs.
+    """A method: its class, the options it takes, how it is drawn and roughly what a step and a run of it take.
 
     `rule` is for options that depend on one another: it returns those that follow from the ones given, or raises a
     ValueError.
@@ -133,6 +138,7 @@ class Method(Entry):
     options: tuple[Option[Any], ...] = ()
     look: Look = Look("#757575")
     weight: Weight = like_sgd
+    size: Size = small
     rule: Rule = no_rule
     bound: bool = False  # an upper bound, not a rival
 

@@ -39,7 +39,11 @@ OUTPUTS = Option(
     formerly="logits",
 )
 SOFTNESS = Option(
-    "softness", 0.0, "how far a projected step may change stored outputs, to learn more; 0: not at all", later=True
+    "softness",
+    0.0,
+    "how far a projected step may change stored outputs, to learn more; 0: not at all",
+    grid=(0.01, 0.02, 0.05, 0.1, 0.2),
+    later=True,
 )
 PROJECTION = Option(
     "projection",
@@ -118,6 +122,12 @@ def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
     return 1.8 + n / 130 + 2 * (n / 900) ** 2
 
 
+def _ogd_size(options: Mapping[str, Value], tasks: int) -> float:
+    """K and L in float64, and L in float32."""
+    n = int(options["in_total"]) or int(options["per_task"]) * (tasks - 1)  # nothing protects the last task
+    return 20.0 * n**2
+
+
 def _after_the_first(weight: float) -> Weight:
     return lambda options, finished: weight if finished else 1.0
 
@@ -189,6 +199,7 @@ METHODS = {
         (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE, REFRESH, IN_TOTAL, DIRECTIONS, CANDIDATES, SOFTNESS),
         Look(BLUE, "o", "-"),
         _ogd_weight,
+        _ogd_size,
         rule=_projection,
     ),
     "agem": Method(

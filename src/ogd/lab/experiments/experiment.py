@@ -12,7 +12,7 @@ from ogd.lab.catalogue import METHODS, Look
 from ogd.lab.records.request import Schedule
 
 Setting = dict[str, Any]  # keyword arguments of ogd.lab.experiments.resolve; `data` is the name of a known data set
-VALUES = ("final", "first", "average", "agreement")
+VALUES = ("final", "first", "last", "average", "agreement")
 DRAWINGS = ("bars", "curves", "lines", "panels")
 YARDSTICK = "sgd_over_sgd"  # the `speed` of SGD's own row
 ALL = "all"  # on the command line: every experiment but those that must be named
@@ -91,10 +91,10 @@ class Drawing:
 class Experiment:
     """A table, or a figure where it has a `drawing`.
 
-    A cell is, by `value`: "final", the accuracy on each task after the last; "first", that on the first task alone;
-    "average", its mean over tasks; "agreement", how the published cells of another table came out: `parts` has a line
-    per table, which is a version of it per column. `note` tells a reader what title and columns do not. `references`
-    are lines of others, which stand beside ours and judge nothing.
+    A cell is, by `value`: "final", the accuracy on each task after the last; "first" or "last", that on the first or
+    last task alone; "average", its mean over tasks; "agreement", how the published cells of another table came out:
+    `parts` has a line per table, which is a version of it per column. `note` tells a reader what title and columns do
+    not. `references` are lines of others, which stand beside ours and judge nothing.
     """
 
     name: str

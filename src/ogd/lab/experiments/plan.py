@@ -15,6 +15,7 @@ from ogd.lab.records.record import versions
 from ogd.lab.records.request import digest
 
 LOCKSTEP = 10  # runs trained at once; a larger stack falls out of the cache
+STACK_BYTES = 4e9  # of the runs trained at once, unless one takes more
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,10 @@ def plan(wanted: Sequence[tuple[Request, int]], dataset: Dataset, out: Path) -> 
 def _missing(request: Request, runs: int, dataset: Dataset, out: Path) -> Iterator[Unit]:
     done = records.find(out, request)
     missing = [r for r in range(runs) if r not in done]
-    for start in range(0, len(missing), LOCKSTEP):
-        yield Unit(
-            request, tuple(missing[start : start + LOCKSTEP]), rules_of(request.benchmark).sizes(request, dataset)
-        )
+    size = catalogue.METHODS[request.method].size(request.options, request.tasks)
+    most = max(min(LOCKSTEP, int(STACK_BYTES // max(size, 1))), 1)
+    for start in range(0, len(missing), most):
+        yield Unit(request, tuple(missing[start : start + most]), rules_of(request.benchmark).sizes(request, dataset))
 
 
 def _longest_first(units: list[Unit]) -> list[Unit]:

@@ -7,8 +7,8 @@ Write the weights as w = u + Gᵀα. With plain gradient descent on u,
 and G g needs no gradient: with S = x Aᵀ + 1 a layer's output gains (S ∘ α) D, and G g = Σ_layers Σ_batch S ∘ (δ Dᵀ).
 A step costs O(n · batch · (in + out)) instead of O(n · p). Momentum is linear, so it carries over to α.
 
-K⁺ s is computed as Wᵀ (W s). K⁺ itself, written out in float32, would turn its rounding into errors of any direction,
-where that of W stays as small as the overlap's own. With a softness, K⁺ is (K + μ diag K)⁻¹.
+K⁺ s is computed as Wᵀ (W s), or by triangular solves. K⁺ itself, written out in float32, would turn its rounding into
+errors of any direction, where that of W stays as small as the overlap's own. With a softness, K⁺ is (K + μ diag K)⁻¹.
 """
 
 import copy
@@ -33,10 +33,9 @@ class ImplicitProjection(Constraint):
 
     def __init__(self, optimizer: SGD, projector: Projector) -> None:
         assert isinstance(optimizer.model, StackedMLP)
-        assert isinstance(projector.solve, Whitened)
         self.model: StackedMLP = optimizer.model
         self.network = self
-        self.optimizer, self.whiteners = optimizer, projector.solve.W  # (R, rank, n)
+        self.optimizer, self.solve = optimizer, projector.solve
         self.blocks = [_factored(projector.block(*names)) for names in self.model.names]  # one per layer
         self.one = int(self.blocks[0].bias)  # of the bias: S = x Aᵀ + 1, or x Aᵀ where there is none
         self.alpha = torch.zeros(len(self.model.runs), projector.n, dtype=self.model.dtype)  # (R, n)
@@ -81,9 +80,13 @@ class ImplicitProjection(Constraint):
         rows = self.velocity if momentum else self.alpha
         if momentum:
             self.velocity.mul_(momentum)
-        # one run at a time: W[r] @ s[r] beats bmm for one column on the CPU, and its second use finds W in the cache
-        for row, W, s in zip(rows, self.whiteners, self.overlap, strict=True):
-            row.addmv_(W.mT, W @ s, alpha=1.0 if momentum else lr)
+        scale = 1.0 if momentum else lr
+        if isinstance(self.solve, Whitened):
+            # one run at a time: W[r] @ s[r] beats bmm for one column on the CPU; its second use finds W in the cache
+            for row, W, s in zip(rows, self.solve.W, self.overlap, strict=True):
+                row.addmv_(W.mT, W @ s, alpha=scale)
+        else:
+            rows.add_(self.solve(self.overlap), alpha=scale)
         if momentum:
             self.alpha.add_(self.velocity, alpha=lr)
 

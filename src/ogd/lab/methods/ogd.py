@@ -5,7 +5,8 @@ logit (AVE) or every logit (ALL) of the task's head. They are the rows of G, and
 P Δw, P = I − Gᵀ K⁺ G, K = G Gᵀ. Each run has its own G; store and projector are those of `ogd.GradientMemory`. With
 `refresh` the examples are stored instead, and their gradients computed again at the present weights. With `directions`
 the rows of G are chosen or combined from the gradients of more examples: `ogd.lab.methods.directions`. With a
-`softness` μ > 0, (K + μ diag K)⁻¹ takes the place of K⁺: `ogd.memory.projection.pseudo_inverse`.
+`softness` μ > 0, one number or one per run, (K + μ diag K)⁻¹ takes the place of K⁺:
+`ogd.memory.projection.pseudo_inverse`.
 """
 
 from collections.abc import Sequence
@@ -33,13 +34,14 @@ from ogd.lab.methods.directions import leading, leverage, sketch, spectrum
 from ogd.lab.methods.explicit_projection import ExplicitProjection, RenewedProjection
 from ogd.lab.methods.finished_task import FinishedTask, task_budgets
 from ogd.lab.methods.implicit_projection import ImplicitProjection
-from ogd.lab.methods.method import Constraint, Method
+from ogd.lab.methods.method import Constraint, Method, per_run, stack_values
 from ogd.lab.models.mlp import StackedMLP
 from ogd.lab.models.stack import Stack
 from ogd.lab.optimizers import SGD, Optimizer
 from ogd.memory.blocks.pieces import Piece
 from ogd.memory.blocks.stacking import combine_rows
 from ogd.memory.projection.projector import Projector, projector_of
+from ogd.memory.projection.pseudo_inverse import SAFE
 from ogd.memory.projection.store import Store
 
 Classes = tuple[int, ...] | None
@@ -74,21 +76,28 @@ class OGD(Method):
         in_total: int = IN_TOTAL.default,
         directions: str = DIRECTIONS.default,
         candidates: int = CANDIDATES.default,
-        softness: float = SOFTNESS.default,
+        softness: float | Sequence[float] = SOFTNESS.default,
     ) -> None:
         given = {"per_task": per_task, "outputs": outputs, "every": every, "choose": choose, "in_total": in_total}
-        given |= {"refresh": refresh, "directions": directions, "candidates": candidates, "softness": softness}
+        given |= {"refresh": refresh, "directions": directions, "candidates": candidates}
         catalogue.METHODS["ogd"].check(**given, **({} if projection is None else {"projection": projection}))
         choose_projection(projection, every=every, refresh=refresh, directions=directions)
         self.per_task, self.outputs, self.projection, self.every = per_task, outputs, projection, every
         self.choose, self.refresh, self.in_total = choose, refresh, in_total
-        self.directions, self.candidates, self.softness = directions, candidates, float(softness)
+        self.directions, self.candidates = directions, candidates
+        values = per_run(SOFTNESS, softness)
+        if len(values) > 1 and min(values) < SAFE:
+            raise ArgumentError("softness", "0 is exact, so a stack whose runs have different values has none of 0")
+        self.softness = values if len(values) > 1 else values[0]
 
     def begin(self, model: Stack, seed: int) -> None:
+        if isinstance(self.softness, tuple):
+            stack_values(SOFTNESS, self.softness, model)  # one per run
         self.store = Store()
         self.batches: list[tuple[Batch, Classes]] = []
 
     def end_task(self, finished: FinishedTask) -> None:
+        self._complete(finished.model)
         classes = finished.task.classes
         width = self._width(classes, finished.outputs)
         shares = task_budgets(self.per_task, self.in_total, finished.number)
@@ -105,8 +114,6 @@ class OGD(Method):
                 self.batches.append((batch, classes))
             else:
                 self.store = self._add_gradients(self.store, finished.model, batch, classes)
-        if self.softness:  # W task by task, as K
-            self.store.triangular_whitener(finished.model.params, self.softness)
 
     def constraint(self, optimizer: Optimizer) -> Constraint:
         model = optimizer.model
@@ -122,6 +129,13 @@ class OGD(Method):
         if self.projection == "implicit":
             raise ArgumentError("projection", "'implicit' needs a StackedMLP and the optimizer sgd; use 'explicit'")
         return ExplicitProjection(optimizer, projector, self.every)
+
+    def _complete(self, model: Stack) -> None:
+        """Compute K and L of what is stored: task by task, so that a training that resumes has the same bits."""
+        if len(self.store):
+            self.store.gram(model.params)
+            if self.softness:
+                self.store.cholesky(model.params, self.softness)
 
     def _width(self, classes: Classes, outputs: int) -> int:
         """How many gradients an example has."""
@@ -161,6 +175,7 @@ class OGD(Method):
         store = Store()
         for batch, classes in self.batches:
             store = self._add_gradients(store, model, batch, classes)
+            store.gram(model.params)  # task by task, as in `_complete`
         projector = projector_of(store, _weights(model), self.softness)
         assert projector is not None
         return projector
@@ -169,9 +184,7 @@ class OGD(Method):
 def _add_rows(store: Store, new: Sequence[Piece], rows: int, model: Stack, each: int = 1) -> Store:
     """The store with the rows of another task, `each` of an example."""
     shapes = {name: w.shape for name, w in model.params.items()}
-    store = store.with_task([replace(piece, start=len(store)) for piece in new], rows, shapes, each)
-    store.gram(shapes)  # task by task, so that a training taken up again has the same bits
-    return store
+    return store.with_task([replace(piece, start=len(store)) for piece in new], rows, shapes, each)
 
 
 def _weights(model: Stack) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ ALONE = "ours only"
 MEANINGS = {
     "final": "on each task after the last",
     "first": "on task 1 after the last task",
+    "last": "on the last task after it was learned",
     "average": "averaged over the tasks after the last",
 }
 
@@ -155,12 +156,13 @@ def _columns(experiment: Experiment, answer: RowRuns) -> list[tuple[float, ...]]
         if not answer.runs[0]:
             return [()] * len(experiment.columns)
         return [_percent(column) for column in final_accuracy(matrices(answer.runs[0])).T.tolist()]
-    measure = average_accuracy if experiment.value == "average" else _first
-    return [_percent([float(measure(record.accuracy)) for record in runs]) for runs in answer.runs]
+    return [_percent([_measure(experiment.value, record.accuracy) for record in runs]) for runs in answer.runs]
 
 
-def _first(accuracy: list[list[float]]) -> float:
-    return float(final_accuracy(accuracy)[0])
+def _measure(value: str, accuracy: list[list[float]]) -> float:
+    if value == "average":
+        return float(average_accuracy(accuracy))
+    return float(final_accuracy(accuracy)[{"first": 0, "last": -1}[value]])
 
 
 def _percent(fractions: list[float]) -> tuple[float, ...]:

@@ -20,7 +20,12 @@ from ogd.lab.reporting.style import INK, MUTED, PART, canvas, grid, legend, sett
 
 Array = npt.NDArray[np.float64]
 RINGS = "chosen on validation data"
-MEASURES = {"final": "accuracy (%)", "first": "accuracy on task 1 (%)", "average": "average over the tasks (%)"}
+MEASURES = {
+    "final": "accuracy (%)",
+    "first": "accuracy on task 1 (%)",
+    "last": "accuracy on the last task (%)",
+    "average": "average over the tasks (%)",
+}
 
 
 def draw(comparison: Comparison) -> Figure:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ogd.memory.data.packed_texts import as_one_row, has_packed_texts, without_cache
 from ogd.memory.data.batches import LABELS, clone_tensors, describe
+from ogd.memory.data.packed_texts import as_one_row, has_packed_texts, without_cache
 from ogd.memory.model.parameters import first_parameter, unwrap
 
 Logits = Callable[[nn.Module, Any], Tensor]

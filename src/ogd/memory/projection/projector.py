@@ -10,8 +10,17 @@ from torch import Tensor
 from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import Block
 from ogd.memory.projection.columns import Columns
-from ogd.memory.projection.pseudo_inverse import NEGLIGIBLE, SAFE, cutoff, inverse_lengths, whitener
-from ogd.memory.projection.solve import Iterative, Whitened
+from ogd.memory.projection.pseudo_inverse import (
+    NEGLIGIBLE,
+    SAFE,
+    Cholesky,
+    Softness,
+    cutoff,
+    inverse_lengths,
+    shift,
+    whitener,
+)
+from ogd.memory.projection.solve import Iterative, Triangular, Whitened
 from ogd.memory.projection.store import Store
 from ogd.memory.ranks.collective import gather_results, sum_over_ranks
 from ogd.tensor_files import is_finite
@@ -32,7 +41,7 @@ class Projector:
         dropped: the number of rows that count as zero.
     """
 
-    def __init__(self, G: Columns, solve: Whitened | Iterative, penalty: Tensor, dropped: int):
+    def __init__(self, G: Columns, solve: Triangular | Whitened | Iterative, penalty: Tensor, dropped: int):
         self.G, self.solve, self.penalty, self.dropped = G, solve, penalty.to(G.dtype), dropped
         self.names, self.n = tuple(G.params), G.n
         self.last: tuple[Tensor, Tensor] | None = None  # |u|² − |P u|² and |u|² of the last update of a single model
@@ -108,31 +117,33 @@ def remaining_share(last: tuple[Tensor, Tensor]) -> float:
     return max(1 - removed / whole, 0.0) ** 0.5 if whole > 0 else 1.0
 
 
-def projector_of(store: Store, params: Mapping[str, Tensor], softness: float = 0.0) -> Projector | None:
+def projector_of(store: Store, params: Mapping[str, Tensor], softness: Softness = 0.0) -> Projector | None:
     """Return P for the parameters that have stored gradients; None if none of them has. Collective if sharded."""
     store.check_shapes({name: p.shape for name, p in params.items()})
     params = {name: p for name, p in params.items() if name in store.shapes}
     if not params:
         return None
-    if softness < SAFE:  # rounding leaves more
+    if not isinstance(softness, tuple) and softness < SAFE:  # rounding leaves more
         softness = 0.0
     G = Columns(store.only(params), params, len(store), store.sharded)
-    if G.n > (SOFT_DIRECT if softness else DIRECT) and not G.lead:
+    solve: Triangular | Whitened | Iterative
+    if not isinstance(softness, tuple) and G.n > (SOFT_DIRECT if softness else DIRECT) and not G.lead:
         squares = G.squares()
-        solve: Whitened | Iterative = Iterative(G, inverse_lengths(squares), softness)
+        solve = Iterative(G, inverse_lengths(squares), softness)
     else:
         squares = store.gram(params).diagonal(dim1=-2, dim2=-1)
-        solve = Whitened(_whitener(store, G, softness).to(G.dtype))
+        solve = _direct_solve(store, G, softness)
     # in some of its parameters a row may well be zero
     whole = not G.lead and len(params) == len(store.shapes)
-    return Projector(G, solve, softness * squares, int((inverse_lengths(squares) == 0).sum()) if whole else 0)
+    dropped = int((inverse_lengths(squares) == 0).sum()) if whole else 0
+    return Projector(G, solve, shift(softness, squares) * squares, dropped)
 
 
-def _whitener(store: Store, G: Columns, softness: float) -> Tensor:
-    """Return W by Cholesky, or by an eigendecomposition if some rows depend on others."""
-    W = store.triangular_whitener(G.params, softness)
-    if W is not None:
-        return W
+def _direct_solve(store: Store, G: Columns, softness: Softness) -> Triangular | Whitened:
+    """Return K⁺ by Cholesky, or by an eigendecomposition if some rows depend on others."""
+    known = store.cholesky(G.params, softness)
+    if known is not None:
+        return Triangular(Cholesky(*(part.to(G.dtype) for part in known)))
     if G.n > SLOW and not G.lead:
         warn_of_work(f"K⁺ of {G.n:,} directions, some of which depend on others", 10 * G.n**3 / 1e9, 24 * G.n**2)
-    return whitener(store.gram(G.params), cutoff(G.n, G.dtype), softness)
+    return Whitened(whitener(store.gram(G.params), cutoff(G.n, G.dtype), softness).to(G.dtype))

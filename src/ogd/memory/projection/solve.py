@@ -1,6 +1,7 @@
-"""Two ways to compute c = K⁺ s, with the softness μ.
+"""Three ways to compute c = K⁺ s, with the softness μ.
 
-    Whitened    K⁺ = Wᵀ W (`pseudo_inverse`)
+    Triangular  K⁺ = S L⁻ᵀ L⁻¹ S (`pseudo_inverse`)
+    Whitened    K⁺ = Wᵀ W, where μ = 0 and rows depend on others
     Iterative   (K + μ I) c = s by conjugate gradients with K v = G (Gᵀ v), for many rows, without forming K
 
 The rows of G are scaled to length 1. The preconditioner of `Iterative` approximates K from m sampled rows (Nyström).
@@ -17,7 +18,7 @@ from torch import Tensor
 from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import working_dtype
 from ogd.memory.projection.columns import Columns
-from ogd.memory.projection.pseudo_inverse import coefficients
+from ogd.memory.projection.pseudo_inverse import Cholesky, coefficients, solve
 
 TOLERANCE = 1e-3  # share of the first-order change of the remembered outputs that may remain
 MAX_ITERATIONS = 500
@@ -25,6 +26,20 @@ JITTER = 1e-9
 SAMPLE = 2_000  # rows from which the preconditioner is made
 
 Product = Callable[[Tensor], Tensor]
+
+
+class Triangular:
+    """Compute K⁺ s by two triangular solves."""
+
+    def __init__(self, known: Cholesky):
+        self.known = known
+
+    def __call__(self, s: Tensor) -> Tensor:
+        return solve(self.known, s)
+
+    @property
+    def nbytes(self) -> int:
+        return self.known.nbytes
 
 
 class Whitened:

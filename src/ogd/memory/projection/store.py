@@ -13,7 +13,7 @@ from ogd.long_work import warn_of_work
 from ogd.memory.blocks.block import Block
 from ogd.memory.blocks.pieces import Piece, append_pieces
 from ogd.memory.projection.gram_matrix import extend_gram, sharded_gram, summed_gram
-from ogd.memory.projection.pseudo_inverse import cutoff, rank, triangular_whitener
+from ogd.memory.projection.pseudo_inverse import Cholesky, Softness, cholesky, cutoff, rank
 from ogd.memory.ranks.agreement import bytes_of, digest
 from ogd.memory.ranks.collective import gather_results
 
@@ -43,7 +43,7 @@ class Store:
         self.rows_per_example = tuple([1] * len(self.tasks) if rows_per_example is None else rows_per_example)
         self.shapes = dict(shapes or {})
         self.grams: dict[frozenset[str], Tensor] = {}
-        self.whiteners: dict[tuple[frozenset[str], float], Tensor] = {}  # triangular W of each K and softness
+        self.cholesky_factors: dict[tuple[frozenset[str], Softness], Cholesky] = {}  # of each K and softness
 
     def __len__(self) -> int:
         return sum(self.tasks)
@@ -63,8 +63,8 @@ class Store:
 
     @property
     def derived_nbytes(self) -> int:
-        """The bytes of K and W."""
-        return sum(t.nbytes for kind in (self.grams, self.whiteners) for t in kind.values())
+        """The bytes of K and L."""
+        return sum(one.nbytes for kind in (self.grams, self.cholesky_factors) for one in kind.values())
 
     @property
     def fingerprint(self) -> bytes:
@@ -85,22 +85,23 @@ class Store:
     @cached_property  # a store's rows never change, and this takes O(n³)
     def rank(self) -> int:
         """The number of independent rows, in a stack the largest number of all runs."""
-        if len(self) and self.triangular_whitener(self.shapes) is not None:
+        if len(self) and self.cholesky(self.shapes) is not None:
             return len(self)
         return int(rank(self.gram(self.shapes), cutoff(len(self), torch.float64)).max())
 
-    def triangular_whitener(self, names: Collection[str], softness: float = 0.0) -> Tensor | None:
-        """Return W, extended from the W of fewer rows; None if a cut-off might change K⁺, or for a stack if μ = 0."""
+    def cholesky(self, names: Collection[str], softness: Softness = 0.0) -> Cholesky | None:
+        """Return L, extended from that of fewer rows; None if a cut-off might change K⁺, or for a stack if μ = 0."""
         key, K = (frozenset(names), softness), self.gram(names)
         if not len(self) or (self.lead and not softness):
             return None
-        W = self.whiteners.pop(key, None)
-        if W is None or W.shape[-1] < len(self):
-            warn_of_work(f"K⁺ of {len(self):,} directions", 2 * len(self) ** 3 / 3e9, 20 * K.numel())
-            W = triangular_whitener(K, W, softness)
-        if W is not None:
-            self.whiteners[key] = W
-        return W
+        known = self.cholesky_factors.pop(key, None)
+        n, m = len(self), 0 if known is None else known.scale.shape[-1]
+        if m < n:
+            warn_of_work(f"K⁺ of {n:,} directions", (n**3 - m**3) / 3e9, 20 * K.numel())
+            known = cholesky(K, known, softness)
+        if known is not None:
+            self.cholesky_factors[key] = known
+        return known
 
     def with_task(self, new: Iterable[Piece], rows: int, shapes: Shapes, rows_per_example: int = 1) -> "Store":
         """Return the store with another task, keeping K of the old rows."""
@@ -110,7 +111,7 @@ class Store:
         store = Store(
             pieces, (*self.tasks, rows), self.shapes | stored, (*self.rows_per_example, rows_per_example), self.sharded
         )
-        store.grams, store.whiteners = dict(self.grams), dict(self.whiteners)
+        store.grams, store.cholesky_factors = dict(self.grams), dict(self.cholesky_factors)
         return store
 
     @property
