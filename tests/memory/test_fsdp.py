@@ -12,6 +12,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn, optim
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
+from torch.utils.data import DataLoader, default_collate
 
 from ogd.memory import ExampleMemory, GradientMemory, Memory, load
 from ogd.memory.examples import rehearsal_gradient
@@ -128,6 +129,50 @@ def test_rehearsal_is_that_of_one_process(
         assert (answer["sizes"], answer["bounded"]) == (alone["sizes"], alone["bounded"])
         assert answer["stats"].drift == pytest.approx(alone["stats"].drift, rel=1e-9)
     assert (alone["bounded"] > 0) == (options.get("bound", 2.0) is not None)
+
+
+def item_loss(model: nn.Module, batch: Any) -> Tensor:
+    return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def item_outputs(model: nn.Module, batch: Any) -> Tensor:
+    return model(batch[0])
+
+
+def as_tuple(items: list[Any]) -> Any:
+    return default_collate(items)
+
+
+def items_rehearsed(batch_size: int, outputs: bool, folder: Path | None = None) -> Case:
+    """Two tasks with collate functions of their own, so that a batch of six items has two forward passes."""
+    model = shard(network())
+    functions = {"loss": item_loss} | ({"outputs": item_outputs} if outputs else {})
+    memory, optimizer = ExampleMemory(model, None, **functions), adam(model.parameters())
+    rehearsal = memory.protect(optimizer, every=1, batch_size=batch_size)
+    for data, collate in zip(tasks(n=6), (default_collate, as_tuple), strict=True):
+        train(model, optimizer, data)
+        items = [item for x, y in half(data) for item in zip(x, y, strict=True)]
+        memory.remember(DataLoader(items, 3, collate_fn=collate))
+    train(model, optimizer, tasks()[1])
+    if folder is not None:
+        memory.save(folder / "items.safetensors")
+    found = {"w": whole_weights(model), "u": whole_update(memory), "sizes": memory.task_sizes}
+    return found | {"drift": memory.stats().drift, "rehearsals": rehearsal.rehearsals}
+
+
+@pytest.mark.parametrize(("batch_size", "outputs"), [(6, False), (1, True)], ids=["two functions", "an empty share"])
+def test_items_are_rehearsed_as_in_one_process(tmp_path: Path, batch_size: int, outputs: bool) -> None:
+    alone = items_rehearsed(batch_size, outputs)
+    for answer in results(on_ranks(tmp_path, items_rehearsed, batch_size, outputs, tmp_path)):
+        torch.testing.assert_close(answer["w"], alone["w"], rtol=0, atol=1e-12)
+        torch.testing.assert_close(2 * answer["u"], alone["u"], rtol=0, atol=1e-12)  # the mean of the ranks' parts
+        assert (answer["sizes"], answer["rehearsals"]) == (alone["sizes"], alone["rehearsals"])
+        assert answer["drift"] == pytest.approx(alone["drift"], rel=1e-9)
+    model = network()
+    functions = {"loss": item_loss, "collate": default_collate} | ({"outputs": item_outputs} if outputs else {})
+    torch.nn.utils.vector_to_parameters(alone["w"], model.parameters())
+    again = load(tmp_path / "items.safetensors", model, **functions)
+    assert again.stats().drift == pytest.approx(alone["drift"], rel=1e-9)
 
 
 def accumulated() -> tuple[Tensor, str]:

@@ -45,7 +45,7 @@ from ogd.memory.examples.prefetch import Prefetcher, draw
 from ogd.memory.examples.recording import record_examples
 from ogd.memory.examples.rehearsal_gradient import micro_batches, sum_gradients
 from ogd.memory.examples.reservoir import reservoir
-from ogd.memory.examples.user_loss import CHUNK, Loss, UserLoss
+from ogd.memory.examples.user_loss import CHUNK, Loss, UserLoss, by_collate
 from ogd.memory.explanation import Explanation, explain_examples, explain_items
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.checkpointing import checkpointing
@@ -531,11 +531,6 @@ class ExampleMemory(Memory):
         taken, self._resumed = self._resumed[:n], self._resumed[n:]
         return taken
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if self.user_loss is not None and is_sharded(self.model):
-            raise ValueError("loss= is for whole models, and fully_shard divides this one: use DistributedDataParallel")
-
     def _remember_items(self, loss: UserLoss, data: object, count: int | None, draws: Generator) -> None:
         assert isinstance(self.examples, Items)
         task = len(self.task_sizes)
@@ -638,8 +633,14 @@ class ExampleMemory(Memory):
         return self._rows_of_items(number, batch_size) if self.user_loss else list(self._batches(number, batch_size))
 
     def _rows_of_items(self, number: int, size: int) -> list[Tensor]:
-        """Return the items of this rank's part of batch `number`; nothing if its part is empty."""
+        """Return the items of this rank's part of batch `number`; nothing if its part is empty.
+
+        Of a sharded model return all items, one part per collate function: `_loss` divides each.
+        """
+        assert isinstance(self.examples, Items)
         rows = draw(self.seed, number, len(self), size)
+        if is_sharded(self.model):
+            return by_collate(self.examples, rows)
         rows = rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows
         return [rows] if len(rows) else []
 
@@ -660,17 +661,19 @@ class ExampleMemory(Memory):
 
         A rank without a share computes that of another times 0.
         """
-        if isinstance(batch, Tensor):
-            assert self.user_loss is not None
-            assert isinstance(self.examples, Items)
-            seed = seeds.number(self.seed, "loss", self.draws - 1, dist.get_rank() if self._shared else 0)
-            return self.user_loss.remembered_loss(self.model, self.examples, batch, alpha, labels, seed)
         if not is_sharded(self.model):
-            return remembered_loss(self._outputs(batch), batch, alpha, labels)
+            return self._loss_of_share(batch, alpha, labels)
         shares, r = batch.split(-(-len(batch) // dist.get_world_size())), dist.get_rank()
-        share = shares[min(r, len(shares) - 1)]
-        loss = remembered_loss(self._outputs(share), share, alpha, labels)
+        loss = self._loss_of_share(shares[min(r, len(shares) - 1)], alpha, labels)
         return loss if r < len(shares) else 0 * loss
+
+    def _loss_of_share(self, batch: Batch | Tensor, alpha: float, labels: bool) -> Tensor:
+        if isinstance(batch, Batch):
+            return remembered_loss(self._outputs(batch), batch, alpha, labels)
+        assert self.user_loss is not None
+        assert isinstance(self.examples, Items)
+        seed = seeds.number(self.seed, "loss", self.draws - 1, dist.get_rank() if self._shared else 0)
+        return self.user_loss.remembered_loss(self.model, self.examples, batch, alpha, labels, seed)
 
     def _outputs(self, batch: Batch) -> Tensor:
         logits = batch.logits or self.logits

@@ -271,7 +271,10 @@ class Memory(ABC):
         self._check_parameters()
         held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         if not self._parameters.among(held):
-            raise ValueError("optimizer holds no protected parameter: was it made for another model?")
+            raise ValueError(
+                "optimizer holds no protected parameter: was it made for another model, or does it step on copies of "
+                "the parameters, as DeepSpeed's ZeRO does (docs/distributed.md)?"
+            )
         self._settle_and_check()
         return optimizers
 

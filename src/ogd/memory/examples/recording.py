@@ -32,8 +32,7 @@ from ogd.memory.data.language_models import predicts_tokens, shifted, shifts_lab
 from ogd.memory.examples.kept_examples import Group
 from ogd.memory.examples.packing import pack
 from ogd.memory.examples.top_probabilities import MANY, Outputs, concatenate_outputs, top_probabilities
-from ogd.memory.gradients.autograd_graph import count_uses
-from ogd.memory.ranks.sharded_parameters import is_shard
+from ogd.memory.gradients.autograd_graph import depends_on
 
 SMALL = 16  # from so many outputs on, those of length 1 together are small
 REMEDY = "give ExampleMemory(model, shift_labels=True) for the next token, or shift_labels=False"
@@ -139,7 +138,7 @@ def _chunk_size(
     """
     one = take(x, slice(0, 1))
     z = _scores_with_graph(model, one, device)
-    if params and not (_depend(z, params) or _depend(_scores_with_graph(model, x, device), params)):
+    if params and not (depends_on(z, params) or depends_on(_scores_with_graph(model, x, device), params)):
         raise ValueError(
             "nothing was stored: the outputs do not depend on any protected parameter that is trainable, so rehearsal "
             "could not protect them: look at logits= and params=, and for .detach() or no_grad in the model"
@@ -153,13 +152,6 @@ def _chunk_size(
 def _scores_with_graph(model: ScoredModel, x: Any, device: torch.device) -> Tensor:
     with torch.enable_grad():
         return _scores(model, to_device(x, device), length(x))
-
-
-def _depend(z: Tensor, params: Mapping[str, Tensor]) -> bool:
-    if any(map(is_shard, params.values())):  # the graph holds the whole parameters in their place
-        return z.requires_grad
-    uses = count_uses(z)
-    return any(uses[id(p)] for p in params.values())
 
 
 def _warn_if_small(z: Tensor) -> None:

@@ -25,7 +25,7 @@ from ogd.memory.data.batches import describe
 from ogd.memory.data.items import Collate, collate_of
 from ogd.memory.examples.kept_items import Item, Items
 from ogd.memory.examples.loss import original_outputs
-from ogd.memory.gradients.autograd_graph import count_uses
+from ogd.memory.gradients.autograd_graph import depends_on
 from ogd.memory.model.parameters import device_of, unwrap
 
 Loss = Callable[[nn.Module, Any], Tensor]
@@ -48,7 +48,7 @@ class UserLoss:
     ) -> Tensor:
         """Return the sum of ℓ over some items; `labels=False` leaves the user's loss out."""
         total = torch.zeros((), device=device_of(model))
-        for own in _by_collate(items, rows):
+        for own in by_collate(items, rows):
             if labels:
                 total = total + len(own) * self.mean_loss(model, items, own, seed)
             if alpha and self.outputs is not None:
@@ -98,13 +98,11 @@ class UserLoss:
                 loss = self.mean_loss(model, items, rows, seed)
             if not loss.isfinite():
                 raise ValueError("nothing was stored: the loss of some items is not finite (NaN or infinite)")
-            if first == 0 and params:
-                uses = count_uses(loss)
-                if not any(uses[id(p)] for p in params.values()):
-                    raise ValueError(
-                        "nothing was stored: the loss does not depend on any protected parameter that is trainable, so "
-                        "rehearsal could not protect it: look at loss= and params=, and for .detach() or no_grad"
-                    )
+            if first == 0 and params and not depends_on(loss, params):
+                raise ValueError(
+                    "nothing was stored: the loss does not depend on any protected parameter that is trainable, so "
+                    "rehearsal could not protect it: look at loss= and params=, and for .detach() or no_grad"
+                )
             value = float(loss.detach())
             items = items.with_items(rows, [replace(item, loss=value) for item in items.at(rows)])
         return items
@@ -126,7 +124,7 @@ class UserLoss:
             if self.outputs is None:
                 before = sum(item.loss for item in items.at(own))
                 now = sum(
-                    len(some) * float(self.mean_loss(model, items, some, seed)) for some in _by_collate(items, own)
+                    len(some) * float(self.mean_loss(model, items, some, seed)) for some in by_collate(items, own)
                 )
                 moved, size, n = moved + now - before, size + before, n + len(own)
                 continue
@@ -189,7 +187,7 @@ def _batch(model: nn.Module, items: Items, rows: Tensor) -> Any:
     return pytree.tree_map(lambda leaf: leaf.to(device) if hasattr(leaf, "to") else leaf, batch)
 
 
-def _by_collate(items: Items, rows: Tensor) -> list[Tensor]:
+def by_collate(items: Items, rows: Tensor) -> list[Tensor]:
     """Divide rows by the collate functions of their tasks."""
     found: dict[int, list[int]] = {}
     for row in rows.tolist():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
-from ogd.memory.ranks.sharded_parameters import is_sharded
+from ogd.memory.ranks.sharded_parameters import is_shard, is_sharded
 
 
 def nodes_of(f: Tensor) -> Iterator[Any]:
@@ -28,6 +28,14 @@ def count_uses(f: Tensor) -> Counter[int]:
     """Count the operations in the graph of f that use each leaf, by the id of the leaf."""
     leaves = (getattr(after, "variable", None) for node in nodes_of(f) for after, _ in node.next_functions)
     return Counter(id(leaf) for leaf in leaves if leaf is not None)
+
+
+def depends_on(f: Tensor, params: Mapping[str, Tensor]) -> bool:
+    """Return whether any of the parameters is in the graph of f."""
+    if any(map(is_shard, params.values())):  # the graph holds the whole parameters in their place
+        return f.requires_grad
+    uses = count_uses(f)
+    return any(uses[id(p)] for p in params.values())
 
 
 def check_visible(f: Tensor, model: nn.Module, params: Mapping[str, Tensor]) -> None:

@@ -24,8 +24,8 @@ def check_parameters(model: nn.Module) -> None:
             )
         if hasattr(p, "ds_id"):
             raise ValueError(
-                f"DeepSpeed's ZeRO-3 keeps only a part of {name!r} on this rank, in a form of its own: use ZeRO-1 or "
-                "ZeRO-2 (stage: 1 or 2), or fully_shard of torch.distributed.fsdp"
+                f"DeepSpeed's ZeRO-3 keeps only a part of {name!r} on this rank, in a form of its own: use "
+                "fully_shard of torch.distributed.fsdp, ZeroRedundancyOptimizer of torch.distributed.optim, or DDP"
             )
     check_layout(params)
     fsdp = sys.modules.get("torch.distributed.fsdp")
