@@ -16,7 +16,7 @@ from ogd.lab.optimizers import SGD
 from ogd.memory import ExampleMemory
 from small_lab import make, stack
 
-LR, RUN = 0.5, 1
+LR, RUN = 4.0, 1
 
 
 def test_both_have_the_same_defaults() -> None:
