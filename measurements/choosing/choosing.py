@@ -2,9 +2,9 @@
 
     python measurements/choosing/choosing.py --show   prints them as Markdown
 
-The first four columns are the laboratory's (`ogd reproduce which --out results`), whose `rehearsal` takes the steps of
-`ExampleMemory(model)` with its defaults (tests/lab/test_one_rehearsal.py). The others are of loops that make exactly
-the named call: measurements/rehearsal/rehearsal.py and measurements/real_data/flights.py.
+A row named by a call is of loops that make exactly this call: own_loop.py beside this file, for the first four columns,
+measurements/rehearsal/rehearsal.py and measurements/real_data/flights.py. What else is in the first four columns is the
+laboratory's (`ogd reproduce worlds --out results --data data/fashion`).
 """
 
 import statistics
@@ -14,17 +14,16 @@ from typing import Any
 from ogd import json_files
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS
-from ogd.lab.experiments.memories import REHEARSAL
 from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import average_accuracy, find
 
 RESULTS = Path(__file__).parents[2] / "results"
-BENCHMARKS = ("Permuted", "Rotated", "Split", "Split, one softmax")  # columns of `which`
-# a label, its row in `which`, and its name in the records of the loops
+BENCHMARKS = ("Permuted", "Rotated", "Split", "Split, one softmax")  # columns of `worlds`
+# a label, its row in `worlds` if it has one, and its name in the records of the loops
 ROWS = (
     ("no protection", "SGD", "plain"),
-    ("projection: `GradientMemory(model)`", "OGD", "gradient"),
-    ("rehearsal: `ExampleMemory(model)`", REHEARSAL, "default"),
+    ("rehearsal: `ExampleMemory(model)`", "", "default"),
+    ("projection: `GradientMemory(model)`", "", "gradient"),
     ("ER by hand", "ER", "er"),
     ("DER++ by hand", "DER++", "der"),
     ("EWC, λ tuned on validation data", "EWC, tuned λ", ""),
@@ -37,11 +36,15 @@ def show() -> None:
     """Print a line per way of training; a dash where there is no record."""
     rehearsed = _runs("rehearsal.json", "models")
     flown = _runs("flights.json", "runs").get("flights", {})
-    digits = averages()
+    digits, own = averages(), _runs("own_loop.json", "runs")
     print(f"| | {' | '.join(BENCHMARKS)} | CNN, digits | transformer, texts | flights (AUC) | month to come |")
     print(f"| --- |{' ---: |' * (len(BENCHMARKS) + 4)}")
     for label, row, way in ROWS:
-        cells = [_number(digits.get((row, name), []), ".1f") for name in BENCHMARKS]
+        cells = []
+        for name in BENCHMARKS:
+            runs = _listed(own.get(name, {}).get(way, {}))
+            ours = [100 * statistics.mean(run["accuracy"][-1]) for run in runs]
+            cells.append(_number(digits.get((row, name), ours), ".1f"))
         for model in ("cnn", "transformer"):
             runs = rehearsed.get(model, {}).get(way, [])
             cells.append(_number([100 * statistics.mean(run["accuracies"]) for run in _listed(runs)], ".1f"))
@@ -52,8 +55,8 @@ def show() -> None:
 
 
 def averages() -> dict[tuple[str, str], list[float]]:
-    """Return the average accuracies (%) of the runs of each row and column of `which`."""
-    experiment, dataset = EXPERIMENTS["which"], load("mnist")
+    """Return the average accuracies (%) of the runs of each row and column of `worlds`."""
+    experiment, dataset = EXPERIMENTS["worlds"], load("mnist")
     found = {}
     for row in experiment.rows:
         for column, request in zip(experiment.columns, requests_of(row, dataset), strict=True):
