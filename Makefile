@@ -33,8 +33,8 @@ test: $(READY) ## format check, lint, types, import rules, tests, documents
 	$(BIN)/mkdocs build --strict --site-dir .venv/site  # --quiet would hide the warnings that --strict counts
 	$(BIN)/pytest -n 2
 
-test-all: $(READY) ## make test, and what needs Ray, Lightning, Hugging Face, Avalanche, torchvision, PyG or ultralytics
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[any-loss,avalanche,hf,lightning,ray]' opencv-python-headless polars
+test-all: $(READY) ## make test, and what needs Ray, Lightning, Hugging Face, TRL, Avalanche, torchvision, PyG or ultralytics
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[any-loss,avalanche,hf,lightning,ray]' opencv-python-headless polars trl
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps ultralytics  # it asks for a CUDA torch
 	$(MAKE) test
 

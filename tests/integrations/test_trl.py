@@ -1,12 +1,13 @@
-"""TRL's own SFTTrainer: texts packed or not, prompts with completions."""
+"""TRL's own SFTTrainer: texts packed or not, prompts with completions, LoRA, and what was forgotten in its logs."""
 
 import pytest
 import torch
 
 HF = "is not installed: pip install 'ogd[hf]'"
 transformers = pytest.importorskip("transformers", reason=f"transformers {HF}")
-trl = pytest.importorskip("trl", reason="trl is not installed")
-datasets = pytest.importorskip("datasets", reason="datasets is not installed")
+peft = pytest.importorskip("peft", reason=f"peft {HF}")
+trl = pytest.importorskip("trl", reason="trl is not installed: pip install trl")
+datasets = pytest.importorskip("datasets", reason="datasets is not installed: pip install trl")
 tokenizers = pytest.importorskip("tokenizers", reason=f"tokenizers {HF}")
 
 from ogd.integrations.transformers import OGDCallback  # noqa: E402
@@ -33,7 +34,7 @@ def llama():
     return transformers.LlamaForCausalLM(config)
 
 
-def trainer(model, callback, data, tokenizer, folder, **options):
+def trainer(model, callback, data, tokenizer, folder, *, past=None, lora=None, **options):
     args = trl.SFTConfig(
         str(folder),
         **{"max_steps": 3, "per_device_train_batch_size": 3, "max_length": 64, "bf16": False, **options},
@@ -50,7 +51,10 @@ def trainer(model, callback, data, tokenizer, folder, **options):
         eval_dataset=data,
         processing_class=tokenizer,
         callbacks=[callback],
+        peft_config=lora,
     )
+    if past is not None:
+        callback.watch(made, past)
     made.train()
     return made
 
@@ -84,3 +88,24 @@ def test_each_item_of_the_data_set_is_kept_with_the_models_own_loss(name, data, 
     if "position_ids" in items[0]:
         assert set(rows) == {1}  # flash attention tells packed texts apart in a single row only
         assert len(rows) < len(items)  # rows of one length go through the model together
+
+
+def test_lora_on_packed_texts_forgets_less_of_them(tokenizer, tmp_path):
+    losses = []
+    for remember in (False, True):
+        callback, past = OGDCallback(per_task=100, remember=remember), {}
+        lora = peft.LoraConfig(r=8, task_type="CAUSAL_LM", target_modules="all-linear")
+        capitals = [{"text": text["text"].upper()} for text in TEXTS]
+        options = {"packing": True, "learning_rate": 1e-2, "max_steps": 40}
+        first = trainer(llama(), callback, TEXTS, tokenizer, tmp_path, past=past, lora=lora, **options)
+        past = {"first": first.eval_dataset}
+        second = trainer(first.model, callback, capitals, tokenizer, tmp_path, past=past, **options)
+        logs = second.state.log_history
+        found = [entry["eval_first_forgetting"] for entry in logs if "eval_first_forgetting" in entry]
+        assert len(found) == 2  # at the beginning and the end
+        assert found[0] == 0
+        assert all("eval_first_loss" in entry for entry in logs[:1])
+        losses.append(found[-1])
+    plain, protected = losses
+    assert plain > 0.05
+    assert protected < plain / 2

@@ -66,7 +66,7 @@ class Guard:
         dataset, collate = getattr(loader, "dataset", None), getattr(loader, "collate_fn", None)
         if dataset is None or collate is None or isinstance(dataset, IterableDataset):
             return
-        with _random_state():
+        with random_state():
             examples = [dataset[i] for i in range(min(len(dataset), 2))]
             refused = self.memory_for(model).explain(DataLoader(examples, 2, collate_fn=collate)).refused  # type: ignore[arg-type]
         if refused:
@@ -113,7 +113,7 @@ class Guard:
 
 
 @contextmanager
-def _random_state() -> Iterator[None]:
+def random_state() -> Iterator[None]:
     """Restore the random states that data sets use."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:

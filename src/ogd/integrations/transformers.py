@@ -5,6 +5,7 @@ callback: `accelerator.register_for_checkpointing(memory)` saves a memory with e
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ogd.integrations.guard import Guard
+from ogd.integrations.past_sets import PastSets
 from ogd.memory import ExampleMemory, Memory, load
 from ogd.memory.saving import read, write
 
@@ -57,6 +59,7 @@ class OGDCallback(TrainerCallback):
         self.guard = Guard(memory, options)
         self.remember = remember
         self._folder: Path | None = None
+        self._past: PastSets | None = None
 
     @property
     def memory(self) -> Memory | None:
@@ -78,6 +81,21 @@ class OGDCallback(TrainerCallback):
         """Set the folder of the next `train(resume_from_checkpoint=folder)`, if it is not in the output folder."""
         self._folder = Path(folder)
 
+    def watch(self, trainer: Any, past: Mapping[str, Any]) -> None:
+        """Log what this trainer forgets: its loss on data sets of the past, whenever it is evaluated.
+
+        The sets are evaluated by the trainer itself when training begins, after each of its own evaluations, and when
+        training ends. `eval_NAME_loss` is in its logs, and `eval_NAME_forgetting`, the rise of this loss since training
+        began. Both may be `metric_for_best_model`. With an empty memory that stays empty (`remember=False`) the
+        callback protects nothing, so that plain training can be watched too.
+
+        Args:
+            trainer: the Trainer, or SFTTrainer, that has this callback.
+            past: data sets by name, each as an `eval_dataset` of the trainer. An SFTTrainer has tokenized its own: take
+                `trainer.eval_dataset` of the earlier task.
+        """
+        self._past = PastSets(trainer, past)
+
     def on_train_begin(
         self,
         args: TrainingArguments,
@@ -95,6 +113,22 @@ class OGDCallback(TrainerCallback):
         if state.global_step:
             memory.load_state_dict(self._saved(args, state.global_step))
         self.guard.begin(model, [optimizer])
+        past = self._past_of(state)
+        if past is not None and not past.is_measured():
+            past.measure()
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        *,
+        metrics: dict[str, float],
+        **_: Any,
+    ) -> None:
+        past = self._past_of(state)
+        if past is not None:
+            past.measure(metrics)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if control.should_save or control.should_evaluate:
@@ -118,11 +152,18 @@ class OGDCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         self.guard.stop()
+        past = self._past_of(state)
+        if past is not None and not past.is_measured():
+            past.measure()
         memory = self.guard.memory_for(model)
         if self.remember:
             memory.remember(train_dataloader)
         if args.save_strategy != "no":
             write_to(memory, Path(args.output_dir), args.should_save)
+
+    def _past_of(self, state: TrainerState) -> PastSets | None:
+        """Return the sets of the past, if they are those of the trainer in this state."""
+        return None if self._past is None or self._past.trainer.state is not state else self._past
 
     def _saved(self, args: TrainingArguments, step: int) -> dict[str, Any]:
         """Return the state in the folder that training resumes from, which Trainer does not pass to callbacks."""
