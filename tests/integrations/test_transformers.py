@@ -91,6 +91,21 @@ def test_the_next_task_in_another_process(tmp_path):
         torch.testing.assert_close(p, other.get_parameter(name))
 
 
+def test_of_an_endless_stream_what_was_trained_on_is_remembered(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from (example for _ in range(100) for example in A)
+
+    for kind, options in ((ogd.ExampleMemory, {}), (ogd.GradientMemory, {}), (ogd.ExampleMemory, {"loss": loss_of})):
+        model, callback = bert(), OGDCallback(kind, per_task=None, **options)
+        train(model, callback, Stream(), tmp_path, max_steps=3, gradient_accumulation_steps=2)
+        assert callback.memory.task_sizes == (3 * 2 * 4,)
+
+
+def loss_of(model, batch):
+    return model(**batch).loss
+
+
 def test_a_checkpoint_without_a_memory_is_told_of(tmp_path):
     train(bert(), None, A, tmp_path, save_strategy="steps", save_steps=4)
     with pytest.raises(

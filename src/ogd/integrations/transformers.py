@@ -5,12 +5,13 @@ callback: `accelerator.register_for_checkpointing(memory)` saves a memory with e
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ogd.integrations.guard import Guard
@@ -157,7 +158,7 @@ class OGDCallback(TrainerCallback):
             past.measure()
         memory = self.guard.memory_for(model)
         if self.remember:
-            memory.remember(train_dataloader)
+            memory.remember(_without_end(train_dataloader, state.global_step * args.gradient_accumulation_steps))
         if args.save_strategy != "no":
             write_to(memory, Path(args.output_dir), args.should_save)
 
@@ -183,6 +184,24 @@ def write_to(memory: Memory, folder: Path, here: bool) -> None:
     if here:
         folder.mkdir(parents=True, exist_ok=True)
         write(stored, folder / FILE)
+
+
+class _Beginning(IterableDataset[Any]):
+    """The first n examples of a stream."""
+
+    def __init__(self, stream: IterableDataset[Any], n: int):
+        self.stream, self.n = stream, n
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(iter(self.stream), self.n)
+
+
+def _without_end(loader: DataLoader[Any], steps: int) -> DataLoader[Any]:
+    """Return a loader of a stream, which may be endless, as a loader of as many examples as these steps took."""
+    stream, n = loader.dataset, loader.batch_size
+    if n is None or not isinstance(stream, IterableDataset):
+        return loader
+    return DataLoader(_Beginning(stream, steps * n), n, collate_fn=loader.collate_fn)
 
 
 def next_tokens(z: Tensor, y: Tensor) -> Tensor:
