@@ -330,7 +330,11 @@ def test_bench_prints_its_ratios(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("ogd.lab.bench.laboratory.DIRECTIONS", 200)
     monkeypatch.setattr("ogd.lab.bench.sizes.DIRECTIONS", 3)
     monkeypatch.setattr("ogd.lab.bench.sizes.BATCH", 2)
-    assert json.loads(run(capsys, "bench", "--json")[1])["lockstep_sgd_speedup"] > 1
+    monkeypatch.setattr("ogd.lab.bench.language_model.WORDS", 5_000)
+    found = json.loads(run(capsys, "bench", "--json")[1])
+    assert found["lockstep_sgd_speedup"] > 1
+    assert found["lm_bytes_ratio"] > 100
+    assert found["lm_rehearsal_overhead"] > 1
     _, out, _ = run(capsys, "bench", "--save", tmp_path / "speed.json")
     assert "lockstep_sgd_speedup" in out
     assert run(capsys, "bench", "--show", tmp_path / "speed.json") == (0, out, "")

@@ -71,6 +71,35 @@ def test_the_gradient_is_that_of_the_loss_to_the_last_digits() -> None:
     torch.autograd.gradcheck(lambda z: divergence_loss(z, top_probabilities(before), y, w, 0.7), z)
 
 
+@pytest.mark.parametrize("left_out", [0, 3])
+def test_chunks_and_float32_give_the_same_loss_and_gradient(monkeypatch: pytest.MonkeyPatch, left_out: int) -> None:
+    torch.manual_seed(0)
+    before = 30 * torch.randn(7, C, dtype=torch.float64)
+    z, y, w = before + 5 * torch.randn_like(before), torch.randint(C, (7,)), torch.rand(7, dtype=torch.float64)
+    w[:left_out] = 0
+    top, found = top_probabilities(before), []
+    for rows, dtype in ((7, torch.float64), (3, torch.float64), (3, torch.float32)):
+        monkeypatch.setattr("ogd.memory.examples.top_probabilities.CHUNK", rows * C)
+        z_now = z.to(dtype).requires_grad_()
+        loss = divergence_loss(z_now, top, y, w, 0.7)
+        found.append((loss.detach(), *torch.autograd.grad(loss, z_now)))
+    torch.testing.assert_close(found[1], found[0])
+    torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-5, check_dtype=False)
+
+
+def test_a_memory_is_the_same_whatever_goes_through_the_model_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, sizes = memory_of_texts(), []
+    monkeypatch.setattr("ogd.memory.examples.recording.SCORES_BYTES", 2 * 6 * C * 8)
+    forward = Texts.forward
+    monkeypatch.setattr(
+        Texts, "forward", lambda self, input_ids: sizes.append(len(input_ids)) or forward(self, input_ids)
+    )
+    parts = memory_of_texts()
+    assert max(sizes) < 4
+    assert torch.equal(parts.examples.groups[0].z.logs, whole.examples.groups[0].z.logs)
+    assert torch.equal(parts.examples.groups[0].z.places, whole.examples.groups[0].z.places)
+
+
 def test_at_the_remembered_outputs_the_divergence_is_zero_and_half_precision_hardly_moves_it() -> None:
     torch.manual_seed(0)
     for scale in (0.01, 1, 5, 50):

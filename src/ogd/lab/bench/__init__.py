@@ -1,6 +1,6 @@
 """This machine's speed, as ratios measured side by side in one process, on one thread."""
 
-from ogd.lab.bench import laboratory, library, peers, sizes
+from ogd.lab.bench import laboratory, language_model, library, peers, sizes
 from ogd.lab.bench.stopwatch import side_by_side
 from ogd.lab.progress import Display
 from ogd.lab.records.speed import Ratio
@@ -61,7 +61,9 @@ def measure() -> tuple[list[Ratio], list[str]]:
     """Measure every ratio; return them, and what was left out and why."""
     with one_thread(), Display("bench") as display:
         names = {name for _, *pair, _ in RATIOS for name in pair}
-        large_turns = (LARGE_ROUNDS + 1) * len({name for _, *pair, _ in sizes.RATIOS for name in pair})
+        large_turns = (LARGE_ROUNDS + 1) * len(
+            {name for _, *pair, _ in [*sizes.RATIOS, *language_model.RATIOS] for name in pair}
+        )
         loops = library.loops()  # first: a user's loop is alone in its process
         loop_turns = (LOOP_ROUNDS + 1) * LOOP_TURNS * len(loops)
         display.start((ROUNDS + 1) * len(names) + loop_turns + large_turns * LARGE_TURN)
@@ -73,7 +75,9 @@ def measure() -> tuple[list[Ratio], list[str]]:
         ratios = [times.ratio(key, over, under, meaning) for key, over, under, meaning in RATIOS if over in everybody]
         ratios += [close.ratio(*ratio) for ratio in library.LOOP_RATIOS]
         ratios.append(library.bytes_ratio())
-        large = side_by_side(sizes.contestants(), LARGE_ROUNDS, lambda name: display.advance(LARGE_TURN, name))
-        ratios += [large.ratio(*ratio) for ratio in sizes.RATIOS]
+        for part in (sizes, language_model):
+            large = side_by_side(part.contestants(), LARGE_ROUNDS, lambda name: display.advance(LARGE_TURN, name))
+            ratios += [large.ratio(*ratio) for ratio in part.RATIOS]
+        ratios += [language_model.memory_ratio(), language_model.bytes_ratio()]
     missing = "Avalanche cannot be imported here: pip install 'ogd[bench]' to compare with it"
     return ratios, [] if elsewhere else [missing]

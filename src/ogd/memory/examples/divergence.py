@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ogd.memory.data.labels import IGNORED
-from ogd.memory.examples.top_probabilities import TopProbabilities, row_chunks, widen
+from ogd.memory.examples.top_probabilities import TopProbabilities, row_chunks, slices, widen
 
 
 def divergence_loss(z: Tensor, remembered: TopProbabilities, y: Tensor | None, w: Tensor, a: float) -> Tensor:
@@ -58,28 +58,35 @@ def _grouped(f: Tensor, places: Tensor) -> Tensor:
 class _DivergenceLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, logq: Tensor, places: Tensor, y: Tensor | None, w: Tensor, a: float) -> Tensor:
-        gradient = torch.zeros_like(z) if ctx.needs_input_grad[0] else None
+        all_count = bool(w.all())
+        empty = torch.empty_like if all_count else torch.zeros_like
+        gradient = empty(z) if ctx.needs_input_grad[0] else None
         loss = torch.zeros((), dtype=torch.promote_types(z.dtype, torch.float32), device=z.device)
-        for rows in row_chunks(w.nonzero().flatten(), z.shape[1]):
+        for rows in slices(len(z), z.shape[1]) if all_count else row_chunks(w.nonzero().flatten(), z.shape[1]):
             f = widen(z[rows])
-            log_q, at, weight = logq[rows].to(f.dtype), places[rows], w[rows].to(f.dtype)
-            q, total = log_q.exp(), f.logsumexp(1, keepdim=True)
-            b = torch.zeros_like(weight)
+            at, weight, log_q = places[rows], w[rows].to(f.dtype).unsqueeze(1), logq[rows].to(f.dtype)
+            b, label = torch.zeros_like(weight), None
             if y is not None:
-                b, label = (y[rows] != IGNORED).to(f.dtype), y[rows].clamp(min=0).unsqueeze(1)
-                loss += (weight * b * (total - f.gather(1, label)).squeeze(1)).sum()
-            p = (f - total).exp_() if gradient is not None else None
-            log_p = _grouped(f, at)  # f has lost the kept outputs
-            loss += a * (weight * (q * (log_q - log_p)).sum(1)).sum()
-            if gradient is None or p is None:
+                label = y[rows].clamp(min=0).unsqueeze(1)
+                b = weight * (y[rows] != IGNORED).unsqueeze(1)
+                loss -= (b * f.gather(1, label)).sum()
+            # f becomes e = exp(f − largest) of the outputs that are not kept: one exponential for each output
+            kept = f.gather(1, at)
+            largest = f.scatter_(1, at, -torch.inf).amax(1, keepdim=True)
+            e = f.sub_(largest).exp_()
+            s = e.sum(1, keepdim=True)
+            log_p = torch.cat([kept, largest + s.log()], 1)
+            total = log_p.logsumexp(1, keepdim=True)
+            log_p -= total
+            q, p = log_q.exp(), log_p.exp()
+            loss += (a * weight * q * (log_q - log_p)).sum() + (b * total).sum()
+            if gradient is None:
                 continue
-            others = f.sub_(log_p[:, -1:] + total).exp_()  # p_c / p_rest; 0 for kept outputs
-            p.mul_((weight * (a + b)).unsqueeze(1))
-            p.sub_(others.mul_(a * (weight * q[:, -1]).unsqueeze(1)))
-            p.scatter_add_(1, at, -a * weight.unsqueeze(1) * q[:, :-1])
-            if y is not None:
-                p.scatter_add_(1, label, -(weight * b).unsqueeze(1))
-            gradient[rows] = p.to(gradient.dtype)
+            g = (a * weight + b) * p - a * weight * q  # of the kept outputs, and of all others together
+            e.mul_(g[:, -1:] / s).scatter_(1, at, g[:, :-1])
+            if label is not None:
+                e.scatter_add_(1, label, -b)
+            gradient[rows] = e.to(gradient.dtype)
         if gradient is not None:
             ctx.save_for_backward(gradient)
         return loss
@@ -88,4 +95,5 @@ class _DivergenceLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
-        return (gradient * outer.to(gradient.dtype), None, None, None, None, None)
+        g = gradient if outer == 1 else gradient * outer.to(gradient.dtype)  # the scores of a vocabulary are large
+        return g, None, None, None, None, None

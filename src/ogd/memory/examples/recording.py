@@ -35,6 +35,7 @@ from ogd.memory.examples.top_probabilities import MANY, Outputs, concatenate_out
 from ogd.memory.gradients.autograd_graph import depends_on
 
 SMALL = 16  # from so many outputs on, those of length 1 together are small
+SCORES_BYTES = 2**25  # of the scores of which only a distribution is kept: fewer than a training batch's
 REMEDY = "give ExampleMemory(model, shift_labels=True) for the next token, or shift_labels=False"
 
 
@@ -123,7 +124,7 @@ def _scores(model: ScoredModel, x: Any, n: int) -> Tensor:
     z = model.scores(x)
     if not z.ndim or len(z) != n or not z.is_floating_point():
         raise ValueError(f"nothing was stored: the model gives {describe(z)} for {n} examples; give logits=")
-    if not z.isfinite().all():
+    if z.numel() and not torch.stack(z.aminmax()).isfinite().all():  # without a copy of z
         raise ValueError("nothing was stored: the model gives outputs that are not finite (NaN or infinite)")
     return z
 
@@ -144,9 +145,10 @@ def _chunk_size(
             "could not protect them: look at logits= and params=, and for .detach() or no_grad in the model"
         )
     inputs = sum(t.nbytes for t in without_tensors(one)[0])
-    kept = _kept(model, z, y if isinstance(y, Tensor) else None).nbytes
-    warn_if_long(f"keeping up to {expected:,} examples with their outputs", 0, expected * (inputs + kept))
-    return max(CHUNK_BYTES // max(inputs + z.nbytes, 1), 1)
+    kept = _kept(model, z, y if isinstance(y, Tensor) else None)
+    warn_if_long(f"keeping up to {expected:,} examples with their outputs", 0, expected * (inputs + kept.nbytes))
+    room = CHUNK_BYTES if isinstance(kept, Tensor) else SCORES_BYTES
+    return max(room // max(inputs + z.nbytes, 1), 1)
 
 
 def _scores_with_graph(model: ScoredModel, x: Any, device: torch.device) -> Tensor:

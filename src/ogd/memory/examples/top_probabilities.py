@@ -13,7 +13,7 @@ from torch import Tensor
 
 MANY = 4096  # outputs; fewer are kept whole
 K = 32  # a distribution of a few likely words, in a thousandth of the bytes of all scores
-CHUNK = 2**22  # scores that are computed with at a time, in float32 or float64
+CHUNK = 2**21  # scores that are computed with at a time, in float32 or float64; a cache holds a few of them
 HALF = torch.finfo(torch.float16)
 
 
@@ -114,6 +114,12 @@ def top_probabilities(z: Tensor) -> TopProbabilities:
 def row_chunks(rows: Tensor, C: int) -> Iterator[Tensor]:
     """Yield some rows at a time: no more than CHUNK numbers, if a row has C."""
     yield from rows.split(max(CHUNK // C, 1))
+
+
+def slices(n: int, C: int) -> Iterator[slice]:
+    """Yield all of n rows in such chunks."""
+    size = max(CHUNK // C, 1)
+    yield from (slice(i, i + size) for i in range(0, n, size))
 
 
 def widen(z: Tensor) -> Tensor:
