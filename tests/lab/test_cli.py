@@ -400,5 +400,6 @@ def test_a_batch_that_would_take_all_memory_is_refused(capsys, tmp_path, method,
 def test_an_empty_path_is_not_the_current_folder(capsys, tmp_path, monkeypatch, command, argument):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, *command)
-    assert (code, out, err) == (2, "", f"ogd: {argument}: must not be empty; for the current folder give .\n")
+    assert (code, out) == (2, "")
+    assert err == f"ogd: {argument}: must not be empty; for the current folder give .; see ogd {command[0]} --help\n"
     assert not list(tmp_path.iterdir())
