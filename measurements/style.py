@@ -1,35 +1,23 @@
-"""How the documents' figures look: white ground, the page's palette, same bytes twice."""
+"""How the documents' figures look: as those of `ogd report`, each method as `ogd.lab.catalogue.looks` has it."""
 
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from ogd.lab.catalogue.methods import BLUE, GREEN, ORANGE, SKY, VERMILION
+from ogd.files import write_text
+from ogd.lab.catalogue import looks
+from ogd.lab.reporting.style import GROUND, STYLE, WIDTH, svg
 from ogd.lab.reporting.style import canvas as figure
 
-__all__ = ["BLACK", "BLUE", "GREEN", "GREY", "IMAGES", "ORANGE", "SKY", "VERMILION", "figure", "save"]
+__all__ = ["GROUND", "IMAGES", "WIDTH", "figure", "looks", "save"]
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-BLACK, GREY = "#000000", "#777777"
 
-mpl.rcParams.update(
-    {
-        "svg.hashsalt": "ogd",
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlesize": 10.5,
-        "axes.titlelocation": "left",
-        "legend.frameon": False,
-        "mathtext.fontset": "dejavusans",
-    }
-)
+mpl.rcParams.update(STYLE)
 
 
-def save(made: Figure, name: str, **options: Any) -> None:
+def save(made: Figure, name: str) -> None:
     """Write docs/images/NAME.svg, without a date, so that an unchanged figure is an unchanged file."""
-    IMAGES.mkdir(exist_ok=True)
-    made.savefig(IMAGES / f"{name}.svg", metadata={"Date": None, "Creator": None}, facecolor="white", **options)
+    write_text(IMAGES / f"{name}.svg", svg(made))
     print(f"docs/images/{name}.svg")

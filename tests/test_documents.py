@@ -137,3 +137,13 @@ def test_no_path_of_a_machine_is_named():
     texts = [ROOT / name for name in files if not name.endswith((".gz", ".png"))]
     for path in texts:
         assert not re.search(r"/(home|root|work)/\w", path.read_text(errors="ignore")), path
+
+
+def test_figures_of_the_changelog_stand_in_a_document():
+    """The newest section's measured figures are on a page, where they are drawn from records or tested."""
+    newest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    pages = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+    figures = re.findall(r"\d[\d,.]*(?: (?:to|and) \d[\d,.]*)?\s(?:×|%|[KMG]B|points|times)", newest)
+    assert len(figures) > 5
+    for figure in figures:
+        assert " ".join(figure.split()) in " ".join(pages.split()), figure

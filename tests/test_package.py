@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import ogd
+from ogd import json_files
 from ogd.lab import PACKAGES
 from ogd.lab.cli.parser import COMMANDS, SHELLS
 
@@ -53,6 +54,7 @@ def test_without_the_laboratory_the_rest_of_the_command_line_works():
 def test_without_the_laboratory_its_modules_name_the_extra():
     python("""
 import ogd
+from ogd import json_files
 try: ogd.lab.reporting
 except ModuleNotFoundError as error: assert error.name == "rich" and "ogd.lab.reporting: the lab" in str(error), error
 else: raise SystemExit("imported")
@@ -132,3 +134,14 @@ def test_zsh_has_bash_s_function_and_fish_a_line_per_option(scripts):
         assert any(line.endswith(f"-a {command}") for line in lines)
     (line,) = (line for line in lines if "from run'" in line and "-l optimizer" in line)
     assert "-x -a 'sgd adam'" in line
+
+
+def test_the_recorded_size_is_that_of_this_package():
+    """`python -m build --outdir dist && python measurements/package/size.py dist` measures it again."""
+    recorded = json_files.load(ROOT / "results" / "package.json")["wheel"]
+    files = [path for path in (ROOT / "src" / "ogd").rglob("*.*") if path.is_file() and "__pycache__" not in path.parts]
+    assert abs(recorded["files"] - len(files)) < 0.1 * len(files)
+    mnist = sum(path.stat().st_size for path in files if path.parent.name == "mnist")
+    assert recorded["mnist"] == pytest.approx(mnist, rel=0.01)
+    rest = sum(path.stat().st_size for path in files) - mnist
+    assert 0.15 * rest < recorded["bytes"] - recorded["mnist"] < 0.75 * rest  # text, compressed

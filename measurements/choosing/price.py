@@ -70,26 +70,28 @@ def flights() -> Points:
 def draw() -> None:
     """Draw a panel per benchmark."""
     sys.path.append(str(Path(__file__).parents[1]))
-    from style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILION, figure, save
+    from style import WIDTH, figure, looks, save
 
-    colours = dict(zip(ROWS, (GREY, GREEN, GREEN, VERMILION, ORANGE, BLACK, BLUE), strict=True))
-    markers = {"rehearsal": "*", "projection": "s", "EWC, tuned λ": "D"}
+    drawn = dict(
+        zip(ROWS, (looks.SGD, looks.REHEARSAL, looks.DER, looks.ER, looks.AGEM, looks.EWC, looks.OGD), strict=True)
+    )
     panels = {**digits(), "flights (AUC)": flights()}
-    made = figure(11, 5.2)
-    for axes, (title, points) in zip(made.subplots(2, 3).flat, panels.items(), strict=False):
+    made = figure(WIDTH, 6.6)
+    for axes, (title, points) in zip(made.subplots(3, 2).flat, panels.items(), strict=False):
         for label, (time, kept) in points.items():
-            mark, colour = markers.get(label, "o"), colours.get(label, BLACK)
-            axes.scatter(time, kept, 90 if mark == "*" else 32, color=colour, marker=mark, label=label, zorder=3)
+            look = drawn.get(label, looks.MTL)
+            axes.scatter(time, kept, 55, color=look.colour, marker=look.marker, label=label, zorder=3)
         axes.set_xscale("log")
         axes.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
         axes.minorticks_off()
-        axes.grid(alpha=0.25, lw=0.6)
+        axes.grid()
         axes.set(title=title, xlabel="time per step (plain = 1)")
+        if "AUC" not in title:
+            axes.set_ylabel("average accuracy (%)")
     empty = made.axes[-1]
     empty.axis("off")
     handles = {label: h for axes in made.axes for h, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    empty.legend(handles.values(), handles.keys(), loc="center", frameon=False)
-    made.axes[0].set_ylabel("average accuracy (%)")
+    empty.legend(handles.values(), handles.keys(), loc="center")
     save(made, "price")
 
 

@@ -151,12 +151,12 @@ def _compare(kept: object, rows: "Tensor", images: "Tensor", strangers: "Tensor"
 def draw(digits: dict[str, Any]) -> None:
     """Six digits: stored, read off the dense gradient, and the closest row of r principal directions."""
     sys.path.append(str(Path(__file__).parents[1]))
-    from style import figure, save
+    from style import WIDTH, figure, save
 
     best, typical = digits["guesses"][RANKS[0]][0].argsort(descending=True), digits["guesses"][RANKS[-1]][0].argsort()
     chosen = [*best[:2].tolist(), *typical[[20, 70, 100, 130]].tolist()]
     ranks = RANKS[::-1]
-    made = figure(6.6, 6.3)
+    made = figure(WIDTH, 6)
     axes = made.subplots(2 + len(ranks), len(chosen))
     titles = ["stored example", "read off its\ndense gradient", *(f"closest row of\n{r} directions" for r in ranks)]
     for column, i in enumerate(chosen):

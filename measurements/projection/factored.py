@@ -16,7 +16,7 @@ def draw() -> None:
     from ogd.lab.benchmarks.task import labels, pixels
     from ogd.lab.models import mlp
     from ogd.memory import Factored, GradientMemory
-    from style import figure, save
+    from style import WIDTH, figure, save
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -28,8 +28,9 @@ def draw() -> None:
     a, delta = block.A[0], block.D[0]
     G = delta[:, None] * a
 
-    made = figure(9, 2.2)
-    digit, left, whole = made.subplots(1, 3, width_ratios=[1.5, 0.45, 6])
+    made = figure(WIDTH, 4)
+    places = made.subplot_mosaic([["digit", "left", "."], ["whole"] * 3], width_ratios=[2, 0.6, 3])
+    digit, left, whole = places["digit"], places["left"], places["whole"]
     most = G.abs().max().item() * 0.7
     digit.imshow(a.view(28, 28).numpy(), cmap="gray_r", interpolation="nearest")
     digit.set_title("$a$: 784, the input")
@@ -37,7 +38,7 @@ def draw() -> None:
     left.imshow(delta[:, None].numpy(), cmap="PuOr", vmin=-spread, vmax=spread, aspect="auto", interpolation="nearest")
     left.set_title("$\\delta$: 100")
     whole.imshow(G.numpy(), cmap="PuOr", vmin=-most, vmax=most, aspect="auto", interpolation="nearest")
-    whole.set_title(r"the gradient $\delta\,a^\top$: 78,400 numbers, every row the same digit, scaled")
+    whole.set_title(r"the gradient $\delta\,a^\top$: 78,400 numbers, each row the same digit, scaled")
     whole.set_xlabel("input (28 rows of the image, one after the other)")
     whole.set_ylabel("unit")
     for ax in (digit, left, whole):

@@ -75,24 +75,24 @@ def measure() -> dict[str, Any]:
 
 
 def draw(record: dict[str, Any]) -> None:
-    """Left, the geometry; right, the measurement."""
+    """Above, the geometry; below, the measurement."""
     sys.path.append(str(Path(__file__).parents[1]))
-    from style import BLUE, GREEN, VERMILION, figure, save
+    from style import WIDTH, figure, looks, save
 
-    made = figure(9, 3.5)
-    left, right = made.subplots(1, 2, width_ratios=[1.25, 1])
-    _geometry(left)
-    colours = {"free": VERMILION, "gradient": BLUE, "update": GREEN}
+    made = figure(WIDTH, 6)
+    above, below = made.subplots(2, 1)
+    _geometry(above)
+    colours = {"free": looks.VERMILION, "gradient": looks.OGD_RENEWED.colour, "update": looks.BLUE}
     places = {"free": (1.1, 0.3), "gradient": (1.1, 0.026), "update": (9, 4e-4)}
     dashes = {"free": "-", "gradient": "--", "update": "-"}
     for way, label in WAYS.items():
         moved = record["drift"][way]
-        right.loglog(record["steps"], moved, color=colours[way], ls=dashes[way], lw=2)
-        right.text(*places[way], label, color=colours[way], fontsize=9.5)
-    right.set(xlabel="steps of Adam on the new task", ylabel="mean change of an old logit")
-    right.set_title("b   Under Adam, project the update")
-    right.set(xlim=(0.9, 1000), ylim=(4e-5, 4))
-    right.grid(alpha=0.25, lw=0.6)
+        below.loglog(record["steps"], moved, color=colours[way], ls=dashes[way], lw=2)
+        below.text(*places[way], label, color=colours[way])
+    below.set(xlabel="steps of Adam on the new task", ylabel="mean change of an old logit")
+    below.set_title("b   Under Adam, project the update")
+    below.set(xlim=(0.9, 1000), ylim=(4e-5, 4))
+    below.grid()
     save(made, "projection")
 
 
@@ -101,34 +101,36 @@ def _geometry(ax: Any) -> None:
     import numpy as np
     from matplotlib.patheffects import withStroke
 
-    from style import BLACK, GREEN, GREY, SKY, VERMILION
+    from style import GROUND, looks
 
     u, v = np.meshgrid(np.linspace(-1.65, 3.65, 200), np.linspace(-0.95, 2.1, 200))
     f = v + 0.055 * u**2
-    ax.contour(u, v, f, levels=np.arange(-1.5, 3.6, 0.5), colors=SKY, linewidths=0.9, linestyles="-", alpha=0.55)
-    ax.contour(u, v, f, levels=[0], colors=SKY, linewidths=2.4)
+    ax.contour(
+        u, v, f, levels=np.arange(-1.5, 3.6, 0.5), colors=looks.MUTED, linewidths=0.9, linestyles="-", alpha=0.55
+    )
+    ax.contour(u, v, f, levels=[0], colors=looks.MUTED, linewidths=2.4)
 
     def arrow(start: tuple[float, float], end: tuple[float, float], colour: str, width: float = 2.2) -> None:
         style = {"arrowstyle": "-|>", "color": colour, "lw": width, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 15}
         ax.annotate("", end, start, arrowprops=style)
 
-    arrow((0, 0), (0, 1.7), BLACK)
-    arrow((0, 0), (2.2, 1.25), VERMILION)
-    arrow((0, 0), (2.2, 0), GREEN)
-    ax.plot([2.2, 2.2], [0, 1.25], color=GREY, lw=1.2, ls=":")
-    ax.plot(0, 0, "o", color=BLACK, ms=6)
+    arrow((0, 0), (0, 1.7), looks.INK)
+    arrow((0, 0), (2.2, 1.25), looks.VERMILION)
+    arrow((0, 0), (2.2, 0), looks.BLUE)
+    ax.plot([2.2, 2.2], [0, 1.25], color=looks.MUTED, lw=1.2, ls=":")
+    ax.plot(0, 0, "o", color=looks.INK, ms=6)
     words = {
         "ha": "left",
         "va": "center",
         "fontsize": 11,
-        "path_effects": [withStroke(linewidth=3, foreground="white")],
+        "path_effects": [withStroke(linewidth=3, foreground=GROUND)],
     }
     ax.text(0.08, -0.2, "$w^*$", **words)
     ax.text(-0.12, 1.6, r"$g=\nabla f(x;w^*)$" + "\nstored", **(words | {"ha": "right"}))
-    ax.text(1.15, 1.0, r"$\Delta w$", color=VERMILION, **words)
-    ax.text(1.05, 0.22, r"$P\,\Delta w$", color=GREEN, **words)
-    ax.text(2.26, 0.62, r"$G^\top K^+ G\,\Delta w$" + "\ntaken out", color=GREY, **(words | {"fontsize": 9.5}))
-    ax.text(-1.6, -0.42, "$f(x;w)=f(x;w^*)$", color="#2b7bab", **(words | {"fontsize": 9.5}))
+    ax.text(1.15, 1.0, r"$\Delta w$", color=looks.VERMILION, **words)
+    ax.text(1.05, 0.22, r"$P\,\Delta w$", color=looks.BLUE, **words)
+    ax.text(2.26, 0.62, r"$G^\top K^+ G\,\Delta w$" + "\ntaken out", color=looks.MUTED, **(words | {"fontsize": 9.5}))
+    ax.text(-1.6, -0.42, "$f(x;w)=f(x;w^*)$", color=looks.MUTED, **(words | {"fontsize": 9.5}))
     ax.set(xlim=(-1.65, 3.65), ylim=(-0.95, 2.1), xticks=[], yticks=[], aspect="equal")
     ax.spines[:].set_visible(False)
     ax.set_title("a   Move only where the old output stays")

@@ -3,9 +3,10 @@
     python measurements/readme/front.py          draws docs/images/front.svg
     python measurements/readme/front.py --show   prints the ends of its lines as Markdown
 
-Left, Rotated MNIST: `ExampleMemory(model)` and `GradientMemory(model)` in a user's own loop, from results/own_loop.json
-(measurements/choosing/own_loop.py), beside SGD from the records of `ogd reproduce worlds --out results`. Right, a year
-of flights by the same two calls, from results/flights.json (measurements/real_data/flights.py).
+Above, Rotated MNIST: `ExampleMemory(model)` and `GradientMemory(model)` in a user's own loop, from
+results/own_loop.json (measurements/choosing/own_loop.py), beside SGD from the records of
+`ogd reproduce worlds --out results`. Below, a year of flights by the same two calls, from results/flights.json
+(measurements/real_data/flights.py).
 """
 
 import statistics
@@ -48,22 +49,22 @@ def flights() -> Lines:
 def draw() -> None:
     """Draw both panels."""
     sys.path.append(str(Path(__file__).parents[1]))
-    from style import BLUE, GREEN, VERMILION, figure, save
+    from style import WIDTH, figure, looks, save
 
-    colours = {"rehearsal": GREEN, "projection": BLUE, "no protection": VERMILION}
-    made = figure(9, 3.1)
-    left, right = made.subplots(1, 2)
-    for axes, lines, form in ((left, digits(), "{:.0f} %"), (right, flights(), "{:.3f}")):
+    drawn = {"rehearsal": looks.REHEARSAL, "projection": looks.OGD, "no protection": looks.SGD}
+    made = figure(WIDTH, 4.8)
+    above, below = made.subplots(2, 1)
+    for axes, lines, form in ((above, digits(), "{:.0f} %"), (below, flights(), "{:.3f}")):
         for label, line in lines.items():
-            axes.plot(range(1, len(line) + 1), line, "o-", color=colours[label], lw=2, ms=4)
-            words = f"{label}, {form.format(line[-1])}"
+            look, words = drawn[label], f"{label}, {form.format(line[-1])}"
+            axes.plot(range(1, len(line) + 1), line, "-", color=look.colour, marker=look.marker, lw=2)
             axes.annotate(
-                words, (len(line), line[-1]), (8, 0), textcoords="offset points", va="center", color=colours[label]
+                words, (len(line), line[-1]), (8, 0), textcoords="offset points", va="center", color=look.colour
             )
         axes.set_xticks(range(1, len(line) + 1))
-        axes.grid(alpha=0.25, lw=0.6)
-    left.set(title="Digits, turned by 10° more for each task", xlabel="after task", ylabel="accuracy on task 1 (%)")
-    right.set(title="A year of flights: which will be late?", xlabel="after month", ylabel="AUC on January")
+        axes.grid()
+    above.set(title="Digits, turned by 10° more for each task", xlabel="after task", ylabel="accuracy on task 1 (%)")
+    below.set(title="A year of flights: which will be late?", xlabel="after month", ylabel="AUC on January")
     save(made, "front")
 
 

@@ -318,22 +318,22 @@ def show() -> None:
 def draw(record: dict[str, Any]) -> None:
     """Draw the AUC on January's held-out flights after each month."""
     sys.path.append(str(Path(__file__).parents[1]))
-    from style import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, VERMILION, figure, save
+    from style import WIDTH, figure, looks, save
 
+    drawn_as = (looks.SGD, looks.OGD, looks.ER, looks.DER, looks.REHEARSAL, looks.REHEARSAL, looks.REHEARSAL, looks.MTL)
     lines = ("-", "-.", "--", "-.", "-", "--", ":", ":")
-    looks = zip(WAYS, (GREY, BLUE, ORANGE, SKY, GREEN, VERMILION, VERMILION, BLACK), lines, strict=True)
-    made = figure(9.5, 4.2)
-    axes = made.subplots(1, 2, sharey=True)
-    for way, colour, line in looks:
+    made = figure(WIDTH, 6.2)
+    axes = made.subplots(2, 1, sharey=True)
+    for way, look, line in zip(WAYS, drawn_as, lines, strict=True):
         for axis, drawn in zip(axes, DRAWN, strict=True):
             runs = found_of(record, drawn, way)
             if not runs:
                 continue
             after = [statistics.mean(run["auc"][t][0] for run in runs) for t in range(MONTHS)]
-            axis.plot(range(1, MONTHS + 1), after, line, color=colour, label=WAYS[way].replace("`", ""))
+            axis.plot(range(1, MONTHS + 1), after, line, color=look.colour, label=WAYS[way].replace("`", ""))
     for axis, title in zip(axes, DRAWN.values(), strict=True):
         axis.set(title=title, xlabel="after month", ylabel="AUC on January", xticks=range(1, MONTHS + 1))
-    made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
+    made.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     save(made, "flights")
 
 

@@ -93,20 +93,20 @@ def draw() -> None:
     import style
 
     rows = json_files.load(RECORD)["directions"]
-    made = style.figure(6.4, 3.8)
+    made = style.figure(style.WIDTH, 3.6)
     axes = made.subplots()
-    colours = dict(zip(WAYS, (style.VERMILION, style.ORANGE, style.GREEN, style.BLUE), strict=True))
-    for way, label in WAYS.items():
-        axes.loglog([row["directions"] for row in rows], [row[way] for row in rows], "o-", ms=4, color=colours[way])
+    for (way, label), dashes in zip(WAYS.items(), (":", "-.", "-", "--"), strict=True):
+        axes.loglog([row["directions"] for row in rows], [row[way] for row in rows], color=style.looks.BLUE, ls=dashes,
+                    marker="o")  # fmt: skip
         axes.annotate(
             label, (rows[-1]["directions"], rows[-1][way]), (6, 0), textcoords="offset points", va="center",
-            color=colours[way],
+            color=style.looks.BLUE,
         )  # fmt: skip
-    axes.axhline(1, color=style.GREY, lw=0.8, ls=":")
+    axes.axhline(1, color=style.looks.MUTED, lw=0.8, ls=":")
     axes.set(xlabel="stored directions", ylabel="time of a run-step, SGD in lockstep = 1", xlim=(45, 14_000))
     axes.set_xticks(DIRECTIONS, [f"{n:,}" for n in DIRECTIONS])
     axes.minorticks_off()
-    axes.grid(alpha=0.25)
+    axes.grid()
     style.save(made, "cost")
 
 

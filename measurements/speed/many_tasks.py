@@ -108,18 +108,18 @@ def draw() -> None:
     import style
 
     measured = json_files.load(RECORD)["measured"]
-    made = style.figure(8.4, 3.2)
-    left, right = made.subplots(1, 2)
-    for (keep, label), colour in zip(KEEPS.items(), (style.BLUE, style.VERMILION), strict=True):
+    made = style.figure(style.WIDTH, 4.6)
+    above, below = made.subplots(2, 1)
+    for (keep, label), colour in zip(KEEPS.items(), (style.looks.BLUE, style.looks.GREEN), strict=True):
         tasks = [row["task"] for row in measured[keep]]
-        left.plot(tasks, [row["bytes"] / 1e3 for row in measured[keep]], color=colour, label=label)
-        right.plot(tasks, [row["step"] for row in measured[keep]], color=colour, label=label)
-    for axes, title in ((left, "stored, KB"), (right, "a step, without protection = 1")):
-        axes.axvline(FULL, color=style.GREY, lw=0.8, ls=":")
+        above.plot(tasks, [row["bytes"] / 1e3 for row in measured[keep]], color=colour, label=label)
+        below.plot(tasks, [row["step"] for row in measured[keep]], color=colour, label=label)
+    for axes, title in ((above, "stored, KB"), (below, "a step, without protection = 1")):
+        axes.axvline(FULL, color=style.looks.MUTED, lw=0.8, ls=":")
         axes.set(xlabel="tasks", title=title, ylim=(0, None))
-        axes.grid(alpha=0.25)
-    left.legend(loc="center right")
-    left.annotate("the budget is full", (FULL, 0), (4, 6), textcoords="offset points", color=style.GREY)
+        axes.grid()
+    above.legend(loc="lower right")
+    above.annotate("the budget is full", (FULL, 0), (4, 6), textcoords="offset points", color=style.looks.MUTED)
     style.save(made, "long")
 
 

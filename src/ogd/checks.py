@@ -79,9 +79,19 @@ def check_name(argument: str, name: object, names: Iterable[str]) -> None:
         raise ArgumentError(argument, f"must be one of {', '.join(names)}, not {name!r}")
     if name in names:
         return
-    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(names)}"
+    near = nearest(name, names)
+    hint = f"did you mean {near!r}?" if near else f"it is one of {', '.join(names)}"
     raise ArgumentError(argument, f"there is no {name!r}; {hint}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that somebody who wrote `name` may have meant, or None.
+
+    Examples:
+        >>> nearest("rotatedd", ["permuted", "rotated"]), nearest("table9", ["angles", "rotated"])
+        ('rotated', None)
+    """
+    return next(iter(difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.65)), None)
 
 
 def _whole(value: Any) -> int | None:

@@ -143,7 +143,7 @@ def test_a_failed_unit_does_not_keep_the_others_from_going_on(tiny_folder, tmp_p
     arguments = ["run", *SMALL, "--method", "ewc", "sgd", "--ewc-lambda", "1e30", "--lr", "0.5", "--data", tiny_folder]
     code, out, err = run(capsys, *arguments, "--out", tmp_path)
     assert code == 1
-    assert "1 unit failed; what is finished is kept:" in err
+    assert "1 training failed; what is finished is kept:" in err
     assert "sgd" in out  # whose runs are all there; no line has a mean of fewer runs than asked for
     assert "ewc" not in out
     assert "rotated ewc: Diverged: the weights of run 0, 1 are not finite: ewc (λ = 1e+30) at lr 0.5" in err
@@ -254,7 +254,7 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
             ["run", "--method", "sgd", "--storage", "9"],
             "--per-task: is for ogd and agem and er and der and rehearsal, not for sgd",
         ),
-        (["run", "--method", "ogd", "--every", "0"], "--every: must be at least 1, not 0"),
+        (["run", "--method", "ogd", "--every", "0"], "--project-every: must be at least 1, not 0"),
         (
             ["run", "--method", "ogd", "--every", "5", "--projection", "implicit"],
             "--projection: 'implicit' is for model mlp",
@@ -269,16 +269,20 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--model", "cnn", "--hidden", "9", "9"], "--hidden: a cnn has one hidden linear layer, not 2"),
         (["run", "--init", "xavier"], "--init: there is no 'xavier'"),
         (["run", "--benchmark", "split", "--heads", "mutli"], "--heads: there is no 'mutli'; did you mean 'multi'?"),
-        (["tune", "agem"], "METHOD: invalid choice: 'agem'"),
+        (["tune", "agem"], "METHOD: agem has no option to choose; der, rehearsal, ewc have one; see ogd tune --help"),
+        (["tune", "deer"], "there is no method 'deer'; did you mean 'der'? See ogd tune --help"),
         (["tune", "ewc", "--grid", "1", "-1"], "--grid: ewc_lambda: must be a number of at least 0"),
         (["tune", "der", "--grid", "1", "1"], "--grid: has a value twice"),
-        (["run", "--wrong"], "unrecognized arguments: --wrong"),
+        (["run", "--wrong"], "there is no option '--wrong'; see ogd run --help"),
+        (["run", "--methods", "sgd"], "there is no option '--methods'; did you mean '--method'? See ogd run --help"),
+        (["run", "sgd"], "unexpected 'sgd'; see ogd run --help"),
+        (["reproduce", "table9"], "NAME: there is no 'table9'; `ogd list` shows all tables and figures"),
         (["reproduce", "rotatedd"], "NAME: there is no 'rotatedd'; did you mean 'rotated'?"),
         (["reproduce", "rotated", "--runs", "0"], "--runs: must be at least 1, not 0"),
         (["reproduce", "worlds"], "`ogd data fashion --out data/fashion` writes it, and --data data/fashion reads it"),
         (["reproduce", "rotated", "--data", str(MNIST)], "holds mnist, which none of these tables and figures needs"),
         (["reproduce"], "the following arguments are required: NAME"),
-        (["nonsense"], "COMMAND: invalid choice: 'nonsense'"),
+        (["runn"], "there is no command 'runn'; did you mean 'run'? See ogd --help"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments, message):
@@ -400,5 +404,6 @@ def test_a_batch_that_would_take_all_memory_is_refused(capsys, tmp_path, method,
 def test_an_empty_path_is_not_the_current_folder(capsys, tmp_path, monkeypatch, command, argument):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, *command)
-    assert (code, out, err) == (2, "", f"ogd: {argument}: must not be empty; for the current folder give .\n")
+    assert (code, out) == (2, "")
+    assert err == f"ogd: {argument}: must not be empty; for the current folder give .; see ogd {command[0]} --help\n"
     assert not list(tmp_path.iterdir())

@@ -6,13 +6,15 @@ import json
 import re
 import shutil
 import subprocess
-from html import unescape
+from html import escape, unescape
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pytest
 
 from made_records import make
 from ogd.lab import cli
+from ogd.lab.catalogue import METHODS
 from ogd.lab.experiments import EXPERIMENTS
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -80,7 +82,9 @@ def test_the_page_is_well_formed_and_whole(out, elements):
     assert len(elements.ids) == len(set(elements.ids))
     assert set(elements.ids) >= {*EXPERIMENTS, *HEATMAPS, *(f"table-{name}" for name in EXPERIMENTS)}
     assert set(elements.ids) >= {"summary", "choices", "commands", "cost", "environment"}
-    assert elements.attributes.count(("role", "img")) == len(DRAWN)
+    assert elements.attributes.count(("role", "img")) == len(DRAWN) + len(
+        HEATMAPS
+    )  # a slider's figure beside each heat map
     assert elements.names.count("script") == 1
     for link in elements.links:
         if link.startswith("#"):
@@ -91,7 +95,7 @@ def test_the_page_is_well_formed_and_whole(out, elements):
 
 def test_the_paper_s_order(out):
     html = (out / "index.html").read_text(encoding="utf-8")
-    headings = re.findall(r"<h3>((?:Table|Figure) \d+)", html)
+    headings = re.findall(r'<p class="title">((?:Table|Figure) \d+)', html)
     assert headings == [f"Table {n}" for n in (1, 2, 3, 4, 4, 5, 6, 7)] + [f"Figure {n}" for n in (2, 3, 4, 5)]
 
 
@@ -304,3 +308,89 @@ def test_both_schemes_have_their_own_ground(out, tmp_path):
     titles = [look(frame, f"--blink-settings=preferredColorScheme={scheme}")[0] for scheme in (0, 1)]
     grounds = [title.split("<title>")[1].split("|")[2] for title in titles]
     assert grounds == ["rgb(20, 23, 26)", "rgb(255, 255, 255)"]
+
+
+@browser
+def test_a_slider_moves_every_line_to_where_it_was(out, tmp_path):
+    found = drive(
+        out / "index.html",
+        tmp_path,
+        """
+        const figure = page.querySelector("#permuted .after"), input = figure.querySelector("input");
+        const lines = [...figure.querySelectorAll("svg[role] [data-method]")];
+        const path = (line) => line.querySelector("path").getAttribute("d");
+        const shown = (line) => [...line.querySelectorAll("use")].filter((marker) => marker.style.display === "");
+        found.moves = JSON.parse(figure.dataset.moves);
+        found.last = lines.map((line) => path(line).match(/[\\d.]+/g).map(Number));
+        input.value = 2; input.dispatchEvent(new Event("input"));
+        found.output = figure.querySelector("output").textContent;
+        found.markers = lines.map((line) => shown(line).length);
+        """,
+    )
+    for line, moves in zip(found["last"], found["moves"], strict=True):  # in the order in which they are drawn
+        assert line == pytest.approx([number for place in moves[-1] for number in place], abs=0.1)
+        assert [len(places) for places in moves] == [1, 2, 3, 4, 5]
+    assert found["output"] == "2"
+    assert set(found["markers"]) == {2}
+
+
+@browser
+def test_a_figure_is_saved_as_a_slide_without_what_is_switched_off(out, tmp_path):
+    found = drive(
+        out / "index.html",
+        tmp_path,
+        """
+        frame.contentWindow.HTMLAnchorElement.prototype.click = function () { found[this.download] = this.href; };
+        page.querySelector('#curves .legend [data-switch="agem"]').click();
+        page.querySelector("#curves .slide button").click();
+        """,
+    )
+    slide = unquote(found["curves-16x9.svg"].partition(",")[2])
+    assert 'viewBox="0 0 1600 900"' in slide
+    assert "OGD" in slide
+    assert "A-GEM" not in slide
+    assert METHODS["ogd"].look.colour.lower() in slide
+    assert METHODS["agem"].look.colour.lower() not in slide
+    assert "var(" not in slide
+    assert "currentColor" not in slide
+
+
+@browser
+def test_a_tooltip_leaves_out_what_is_switched_off(out, tmp_path):
+    found = drive(
+        out / "index.html",
+        tmp_path,
+        """
+        const said = () => {
+          page.querySelector(".opening .spot").dispatchEvent(new PointerEvent("pointerenter"));
+          return page.querySelector(".tip").textContent;
+        };
+        found.before = said();
+        page.querySelector('.switches [data-switch="agem"]').click();
+        found.after = said();
+        """,
+    )
+    assert "A-GEM" in found["before"]
+    assert "A-GEM" not in found["after"]
+    assert "OGD" in found["after"]
+
+
+@browser
+def test_a_link_into_what_is_folded_unfolds_it(out, tmp_path):
+    page = tmp_path / "index.html"
+    page.write_text((out / "index.html").read_text(encoding="utf-8"), encoding="utf-8")
+    steps = 'found.open = page.querySelector("#permuted-heatmap").open;'
+    frame = tmp_path / "frame.html"
+    frame.write_text(DRIVER.format(page=f"{page.as_uri()}#permuted-heatmap", width=1280, steps=steps), encoding="utf-8")
+    document, _ = look(frame)
+    assert json.loads(unescape(document.split("<title>")[1].split("</title>")[0])) == {"open": True}
+
+
+def test_the_contents_have_titles_and_headings_say_what_was_found(out):
+    html = (out / "index.html").read_text(encoding="utf-8")
+    nav = html[html.index("<nav") : html.index("</nav>")]
+    assert all(escape(experiment.title, quote=False) in unescape(nav) for experiment in EXPERIMENTS.values())
+    headings = re.findall(r"<h3>(.*?)</h3>\n<p class=\"title\">(.*?)</p>", html)
+    assert len(headings) == len(EXPERIMENTS)
+    for finding, title in headings:
+        assert re.search(r"is best|meets or beats|No row is best", finding), title

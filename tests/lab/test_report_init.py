@@ -3,6 +3,8 @@
 import csv
 import io
 import math
+import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -86,7 +88,7 @@ def test_what_is_missing_is_said(folder, comparison):
     both = [init for init in INITS if init != RARE]
     assert f"143 of 168 cells not run yet at {', '.join(both)}" in said
     assert f"163 of 168 cells not run yet at {RARE}; 5 of 168 cells from fewer runs at {RARE}" in said
-    for text in (formats.table(comparison).markdown(), formats.latex(comparison), page([comparison], {}, folder)):
+    for text in (formats.table(comparison).markdown(), formats.latex(comparison)):
         assert said in text
 
 
@@ -108,9 +110,21 @@ def test_it_is_a_table_in_every_form(folder, comparison):
     assert lines["Table 3, split", RARE]["mean_absolute_difference"] == ""
     strictly = [formats.counts(tally, strict=True) for tally in rotated.values()]
     assert f"|  | by the strict count | {' | '.join(strictly)} |" in text
+
+
+def test_on_the_page_it_is_a_line_until_half_of_it_is_run(folder, comparison, monkeypatch):
+    html = page([comparison], {}, folder)
+    assert '<table id="table-init"' not in html
+    line = re.search(r"<li>([^<]*) \((\d+) % of its settings are run\): <code>(.*?)</code></li>", html)
+    assert line.groups() == (
+        comparison.title,
+        f"{100 * comparison.found.share:.0f}",
+        f"ogd reproduce init --quick --out {folder.name}",
+    )
+    monkeypatch.setattr(sys.modules["ogd.lab.reporting.compare"], "WHOLE", comparison.found.share)
     html = page([comparison], {}, folder)
     assert '<table id="table-init" class="sorts grouped">' in html
-    assert "mean |d|" in html
+    assert all(text in html for text in ("mean |d|", *comparison.missing))
 
 
 def test_a_tally_counts_what_was_run():

@@ -16,7 +16,7 @@ from ogd.lab.reporting import page_opening as opening
 from ogd.lab.reporting.accuracy_plots import spread
 from ogd.lab.reporting.cells import Tally
 from ogd.lab.reporting.figures import RINGS, draw
-from ogd.lab.reporting.html_figures import swatches
+from ogd.lab.reporting.html_figures import css_colour, swatches
 from ogd.lab.reporting.other_runs import others
 from ogd.lab.reporting.page import in_order, page, scores
 from ogd.lab.reporting.report import comparisons
@@ -178,7 +178,7 @@ def test_the_legend_has_every_line_and_the_rings(tmp_path):
     assert [entry.label for entry in found["lambda"]] == [row.label for row in EXPERIMENTS["lambda"].rows] + [RINGS]
     assert [entry.method for entry in found["angles"]] == [row.method for row in EXPERIMENTS["angles"].rows]
     for entry, row in zip(found["angles"], EXPERIMENTS["angles"].rows, strict=True):
-        assert f'fill="{METHODS[row.method].look.colour}"' in entry.picture
+        assert f'fill="{css_colour(METHODS[row.method].look.colour)}"' in entry.picture
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,18 @@ def test_the_published_numbers_are_the_paper_s():
     assert round(sum(cell.std for cell in cells), 1) == 243.1
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (["table1", "figure3"], ["permuted", "angles"]),
+        (["Table 4"], ["variants-rotated", "variants-permuted"]),
+        (["rotated", "table2"], ["rotated"]),
+    ],
+)
+def test_experiments_are_chosen_by_the_paper_s_numbers(asked, found):
+    assert [experiment.name for experiment in choose(asked, quickly=False, runs=None)] == found
+
+
 def test_all_is_everything_and_the_figures_are_the_paper_s():
     chosen = choose(["all"], quickly=False, runs=None)
     assert [e.name for e in chosen] == [name for name, e in EXPERIMENTS.items() if name != "init" and not e.named]

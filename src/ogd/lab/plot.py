@@ -17,7 +17,7 @@ from matplotlib.colors import Normalize, to_hex
 
 from ogd.checks import ArgumentError
 from ogd.lab.catalogue import METHODS, Look
-from ogd.lab.catalogue.register import PALETTE
+from ogd.lab.catalogue.looks import PALETTE
 from ogd.lab.records import RunRecord, read
 from ogd.lab.reporting.accuracy_plots import COLOURS, Trace, colour_floor, draw_matrix, draw_traces
 from ogd.lab.reporting.style import styled

@@ -1,7 +1,8 @@
 """What there is to choose from, by name. Nothing here imports torch: `ogd list` answers at once."""
 
 from ogd.lab.catalogue.benchmarks import BENCHMARKS
-from ogd.lab.catalogue.entry import Benchmark, Entry, Look, Method, Option, load
+from ogd.lab.catalogue.entry import Benchmark, Entry, Method, Option, load
+from ogd.lab.catalogue.looks import Look
 from ogd.lab.catalogue.methods import METHODS
 from ogd.lab.catalogue.register import register_benchmark, register_method
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ogd.checks import ArgumentError, check_name, check_whole, is_number
+from ogd.lab.catalogue.looks import UNKNOWN, Look
 from ogd.visible_text import is_unicode
 
 Value = int | float | str
@@ -87,15 +88,6 @@ class Option(Generic[V]):
 
 
 @dataclass(frozen=True)
-class Look:
-    """How a method is drawn: its colour, and its marker and dashes for readers who cannot tell colours apart."""
-
-    colour: str
-    marker: str = "o"
-    dashes: Any = "-"  # as matplotlib has them
-
-
-@dataclass(frozen=True)
 class Entry:
     """A name in the catalogue; its object is imported on first use."""
 
@@ -136,7 +128,7 @@ class Method(Entry):
     """
 
     options: tuple[Option[Any], ...] = ()
-    look: Look = Look("#757575")
+    look: Look = UNKNOWN
     weight: Weight = like_sgd
     size: Size = small
     rule: Rule = no_rule

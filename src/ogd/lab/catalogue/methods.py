@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from ogd import defaults
 from ogd.checks import ArgumentError
-from ogd.lab.catalogue.entry import Look, Method, Option, Value, Weight
+from ogd.lab.catalogue import looks
+from ogd.lab.catalogue.entry import Method, Option, Value, Weight
 
 MOST_DRAWN = 10_000  # those of a thousand steps are drawn at once
 PER_TASK = Option(
@@ -106,10 +107,6 @@ THRESHOLD = Option("threshold", 0.99, "share of its inputs that every other laye
 THRESHOLD_GROWTH = Option("threshold_growth", 0.0, "how much both shares grow with every task")
 BASIS_EXAMPLES = Option("basis_examples", 300, "examples to take the layers' inputs from")
 
-ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
-    "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
-)  # fmt: skip
-
 
 def _ogd_weight(options: Mapping[str, Value], finished: int) -> float:
     if not finished:
@@ -188,7 +185,7 @@ METHODS = {
         "every batch from all tasks seen so far; an upper bound, not a rival",
         "ogd.lab.methods.baselines:MTL",
         (),
-        Look(PURPLE, "s", (0, (1, 1))),
+        looks.MTL,
         _after_the_first(1.2),
         bound=True,
     ),
@@ -197,7 +194,7 @@ METHODS = {
         "updates orthogonal to the gradients of stored outputs",
         "ogd.lab.methods.ogd:OGD",
         (PER_TASK, OUTPUTS, PROJECTION, EVERY, CHOOSE, REFRESH, IN_TOTAL, DIRECTIONS, CANDIDATES, SOFTNESS),
-        Look(BLUE, "o", "-"),
+        looks.OGD,
         _ogd_weight,
         _ogd_size,
         rule=_projection,
@@ -207,7 +204,7 @@ METHODS = {
         "the loss on a batch of stored examples must not grow",
         "ogd.lab.methods.agem:AGEM",
         (PER_TASK, REFERENCE_BATCH, IN_TOTAL),
-        Look(ORANGE, "^", (0, (5, 1))),
+        looks.AGEM,
         _after_the_first(3.0),
         rule=_one_limit,
     ),
@@ -216,7 +213,7 @@ METHODS = {
         "each step also learns a batch of stored examples",
         "ogd.lab.methods.er:ER",
         (PER_TASK, REPLAY_BATCH, REPLAY_EVERY, IN_TOTAL, CHOOSE, MERGE),
-        Look(SKY, "P", (0, (4, 1, 1, 1, 1, 1))),
+        looks.ER,
         _replay(1.2),
         rule=_one_limit,
     ),
@@ -225,7 +222,7 @@ METHODS = {
         "ER, and the outputs on stored examples stay near what they were",
         "ogd.lab.methods.der:DER",
         (PER_TASK, REPLAY_BATCH, ALPHA, REPLAY_EVERY, IN_TOTAL, CHOOSE, MERGE),
-        Look("#1a1a1a", "X", (0, (6, 1, 2, 1))),
+        looks.DER,
         _replay(1.3),
         rule=_one_limit,
     ),
@@ -234,7 +231,7 @@ METHODS = {
         "what ogd.ExampleMemory does: DER++ with its draws and its defaults",
         "ogd.lab.methods.rehearsal:Rehearsal",
         (PER_TASK, REHEARSAL_BATCH, REHEARSAL_ALPHA, REHEARSAL_EVERY, IN_TOTAL, CHOOSE, MERGE, REHEARSAL_BOUND),
-        Look("#004D40", "p", (0, (3, 1, 2, 1))),
+        looks.REHEARSAL,
         _replay(1.3),
         rule=_one_limit,
     ),
@@ -243,7 +240,7 @@ METHODS = {
         "weights that mattered are pulled back",
         "ogd.lab.methods.ewc:EWC",
         (EWC_LAMBDA, FISHER_EXAMPLES, FISHER_LABELS),
-        Look(GREEN, "D", (0, (3, 1, 1, 1))),
+        looks.EWC,
         _after_the_first(1.3),
     ),
     "gpm": Method(
@@ -251,7 +248,7 @@ METHODS = {
         "updates orthogonal to the directions in which each layer's inputs lie",
         "ogd.lab.methods.gpm:GPM",
         (THRESHOLD_INPUT, THRESHOLD, THRESHOLD_GROWTH, BASIS_EXAMPLES),
-        Look("#8C564B", "x", (0, (2, 1, 1, 1))),
+        looks.GPM,
         _after_the_first(2.5),
         rule=_perceptron,
     ),
@@ -260,6 +257,6 @@ METHODS = {
         "one task after the other, nothing done against forgetting",
         "ogd.lab.methods.baselines:SGD",
         (),
-        Look(VERMILION, "v", (0, (3, 1.5))),
+        looks.SGD,
     ),
 }

@@ -8,16 +8,12 @@ from typing import Any, TypeVar
 
 from ogd.checks import ArgumentError
 from ogd.lab.catalogue.benchmarks import BENCHMARKS
-from ogd.lab.catalogue.entry import PLAIN_RULES, Benchmark, Entry, Look, Method, Option, Target, Weight, like_sgd
+from ogd.lab.catalogue.entry import PLAIN_RULES, Benchmark, Entry, Method, Option, Target, Weight, like_sgd
+from ogd.lab.catalogue.looks import PALETTE, Look
 from ogd.lab.catalogue.methods import METHODS
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-PALETTE = (
-    Look("#882255", "p", (0, (8, 2))), Look("#44AA99", "h", (0, (2, 1))), Look("#999933", "<", (0, (5, 1, 1, 1))),
-    Look("#332288", ">", (0, (1, 2))), Look("#AA4499", "d", (0, (7, 1, 1, 1))), Look("#117733", "*", (0, (4, 2))),
-    Look("#DDCC77", "8", (0, (2, 2))), Look("#661100", "H", (0, (6, 2, 1, 2))),
-)  # fmt: skip
 RESERVED = (  # names that a request or the command line has for something else
     "address", "backend", "batch_size", "benchmark", "biases", "command", "curve_every", "data", "data_sha256",
     "dataset", "epochs", "grid", "help", "hidden", "init", "jobs", "json", "keep_optimizer", "lr", "markdown",

@@ -11,6 +11,7 @@ from ogd.lab.data import SOURCES
 from ogd.lab.records.request import HIDDEN, OPTIMIZERS, Schedule
 
 METAVARS = {int: "N", float: "X", str: "TEXT"}
+NOUNS = {"choose": "choose-examples", "every": "project-every"}  # flags of options whose name alone says too little
 Owners = dict[str, dict[str, Option[Any]]]  # an option's name → who takes it → the option
 
 
@@ -18,10 +19,10 @@ def flag(argument: str) -> str:
     """Return the flag of an argument.
 
     Examples:
-        >>> flag("batch_size")
-        '--batch-size'
+        >>> flag("batch_size"), flag("every")
+        ('--batch-size', '--project-every')
     """
-    return f"--{argument.replace('_', '-')}"
+    return f"--{NOUNS.get(argument, argument.replace('_', '-'))}"
 
 
 def path(text: str) -> Path:
@@ -65,7 +66,12 @@ def add_run(sub: ArgumentParser) -> None:
 
 
 def add_reproduce(sub: ArgumentParser) -> None:
-    sub.add_argument("names", nargs="+", metavar="NAME", help="tables and figures, as `ogd list` shows them, or all")
+    sub.add_argument(
+        "names",
+        nargs="+",
+        metavar="NAME",
+        help="tables and figures, as `ogd list` shows them or as the paper numbers them (table1, figure3), or all",
+    )
     sub.add_argument("--quick", action="store_true", help="1/5 of the epochs at 5 × the learning rate, 2 runs")
     sub.add_argument("--runs", type=int, metavar="N", help="how many runs (default: the paper's number)")
     sub.add_argument("--data", metavar="DIR", help="the folder of a data set that a table names besides MNIST")
@@ -94,7 +100,9 @@ def add_verify(sub: ArgumentParser) -> None:
 def add_tune(sub: ArgumentParser) -> None:
     options = tunable()
     owners = ", ".join(f"{name} ({flag(option.name)})" for name, option in options.items())
-    sub.add_argument("method", metavar="METHOD", choices=list(options), help=f"whose option to choose: {owners}")
+    sub.add_argument(
+        "method", metavar="METHOD", type=_tuned, choices=list(options), help=f"whose option to choose: {owners}"
+    )
     add_benchmark(sub)
     add_schedule(sub, runs=2)
     taken = {name: tuple(one for one in METHODS[name].options if one is not option) for name, option in options.items()}
@@ -103,6 +111,13 @@ def add_tune(sub: ArgumentParser) -> None:
     sub.add_argument("--grid", type=float, nargs="+", metavar="X", help=f"values to try (default: {values})")
     sub.add_argument("--out", type=path, default=Path("runs"), metavar="DIR", help="folder for the record")
     add_plugin(sub)
+
+
+def _tuned(name: str) -> str:
+    """Return the name of a method; that of one without an option to choose is an error."""
+    if name in METHODS and name not in tunable():
+        raise ArgumentTypeError(f"{name} has no option to choose; {', '.join(tunable())} have one")
+    return name
 
 
 def add_list(sub: ArgumentParser) -> None:
@@ -171,9 +186,11 @@ def add_options(group: _ArgumentGroup, owners: Owners) -> None:
             texts.setdefault(_help_text(option), []).append(owner)
         first, *_ = takers.values()
         former = dict.fromkeys(flag(option.formerly) for option in takers.values() if option.formerly)
+        former |= {f"--{name}": None} if name in NOUNS else {}
         group.add_argument(
             flag(name),
             *former,
+            dest=name,
             type=first.kind,
             nargs="+" if first.several else None,
             metavar="|".join(first.choices) or first.metavar or METAVARS[first.kind],
@@ -183,7 +200,7 @@ def add_options(group: _ArgumentGroup, owners: Owners) -> None:
 
 def add_backend(sub: ArgumentParser) -> None:
     group = sub.add_argument_group("where to run")
-    group.add_argument("--jobs", type=int, metavar="N", help="units of work at once (default: one per core)")
+    group.add_argument("--jobs", type=int, metavar="N", help="trainings at once (default: one per core)")
     group.add_argument(
         "--backend", metavar="NAME", default="processes", help="processes of this machine, or dask, or ray"
     )

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -49,6 +50,7 @@ def run(options: Namespace) -> None:
             sparklines(whole).show()
         for records in whole:
             print(f"records: {visible(place_of(records[0].request, options.out))}", file=sys.stderr)
+        print(f"to draw them: ogd report {visible(shlex.quote(str(options.out)))}", file=sys.stderr)
     complain(outcome.failures)
 
 
@@ -93,8 +95,8 @@ def reproduce(options: Namespace) -> None:
     else:
         for found in done:
             table(compare(found)).show(options.markdown)
-        out = visible(options.out)
-        print(f"records: {out}; the page: ogd report {out}", file=sys.stderr)
+        out = visible(shlex.quote(str(options.out)))
+        print(f"records: {out}; to draw them: ogd report {out}", file=sys.stderr)
     complain(failures)
 
 
@@ -108,9 +110,9 @@ def backend_of(options: Namespace) -> "Backend":
 
 
 def complain(failures: Sequence[str]) -> None:
-    """Leave with an error if a unit failed; what could be shown has been."""
+    """Leave with an error if a training failed; what could be shown has been."""
     if failures:
-        count = f"{len(failures)} unit{'s' if len(failures) > 1 else ''} failed"
+        count = f"{len(failures)} training{'s' if len(failures) > 1 else ''} failed"
         raise RuntimeError("\n".join([f"{count}; what is finished is kept:", *map(visible, failures)]))
 
 

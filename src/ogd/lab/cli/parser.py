@@ -7,9 +7,9 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from ogd.checks import ArgumentError
+from ogd.checks import ArgumentError, nearest
 from ogd.lab import missing_packages
 from ogd.lab.cli import arguments, commands, completion
 from ogd.lab.cli.arguments import add_plugin, flag
@@ -62,10 +62,36 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are one line, exit code 2."""
+    """Errors are one line that names the help, exit code 2."""
 
     def error(self, message: str) -> NoReturn:
-        fail(re.sub(r"^argument ", "", message), 2)
+        message = re.sub(r"^argument ", "", message)
+        fail(f"{message}{' See' if message.endswith('?') else '; see'} {self.prog} --help", 2)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            what = action.dest if action.option_strings else action.metavar or action.dest
+            raise argparse.ArgumentError(None, _unknown(str(what).lower(), str(value), list(action.choices)))
+
+
+class CommandParser(Parser):
+    """Also refuses what it does not know, by the name of the command."""
+
+    def parse_known_args(self, *arguments: Any, **more: Any) -> Any:
+        options, unknown = super().parse_known_args(*arguments, **more)
+        if unknown:
+            flags = [one for action in self._actions for one in action.option_strings]
+            name, *_ = [one for one in unknown if one.startswith("-")] or unknown
+            self.error(
+                _unknown("option", name.partition("=")[0], flags) if name.startswith("-") else f"unexpected {name!r}"
+            )
+        return options, unknown
+
+
+def _unknown(what: str, name: str, names: Sequence[str]) -> str:
+    near = nearest(name, names)
+    some = "" if what == "option" else f"; it is one of {', '.join(names)}"
+    return f"there is no {what} {name!r}" + (f"; did you mean {near!r}?" if near else some)
 
 
 class Help(argparse.HelpFormatter):
@@ -143,7 +169,7 @@ def load_plugins(arguments: Sequence[str] | None) -> None:
 def parser() -> Parser:
     """Return the parser of all commands, with the options of everything that is in the catalogue by now."""
     about = "Orthogonal Gradient Descent: learn new tasks without forgetting the old ones."
-    top = Parser(prog="ogd", description=about, formatter_class=Help)
+    top = CommandParser(prog="ogd", description=about, formatter_class=Help)
     top.add_argument("--version", action="version", version=f"ogd {__version__}")
     top.set_defaults(command=lambda _: top.print_help(), resumes=False, needs_laboratory=False)
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND")

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ogd.lab.catalogue import INITS, METHODS, Look
+from ogd.lab.catalogue import INITS, looks
 from ogd.lab.experiments.experiment import YARDSTICK, Drawing, Experiment, Row, varied
 from ogd.lab.experiments.paper import INIT, PAPER, TASKS
 
@@ -10,7 +10,7 @@ LAMBDAS = (1, 10, 30, 100, 300)  # at 1000 a run on Rotated diverges
 EVERY = (10, 50, 500)
 ROTATED = {"benchmark": "rotated", "tasks": 5}
 LOOKS = {
-    benchmark: Look(METHODS["ewc"].look.colour, marker, dashes)
+    benchmark: replace(looks.EWC, marker=marker, dashes=dashes)
     for benchmark, marker, dashes in [
         ("permuted", "o", "-"),
         ("rotated", "D", (0, (5, 1))),

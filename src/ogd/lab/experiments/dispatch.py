@@ -208,5 +208,12 @@ class _Watch:
                     done += float(share) * unit.cost
                     running.append(f"{unit.name}: {note}")
             more = [f"{len(running) - MOST_SHOWN} more"] if len(running) > MOST_SHOWN else []
-            parts = [f"{len(self.finished)}/{len(self.work)} done", *(running[:MOST_SHOWN] or ["setting up"]), *more]
+            parts = [*self._count(), *(running[:MOST_SHOWN] or ["setting up"]), *more]
             self.display.show(round(done), " | ".join(parts))
+
+    def _count(self) -> list[str]:
+        """Say how many methods, or settings of methods, are done, where there are several."""
+        unfinished = {unit.request.key for unit in self.work if unit.part != "first" and unit.key not in self.finished}
+        asked = {unit.request.key: unit.request.method for unit in self.work}
+        noun = "methods" if len(set(asked.values())) == len(asked) else "settings"
+        return [f"{len(asked) - len(unfinished)} of {len(asked)} {noun} done"] if len(asked) > 1 else []

@@ -2,12 +2,13 @@
 published."""
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
-from ogd.checks import ArgumentError, check_name, check_whole, is_number
+from ogd.checks import ArgumentError, check_name, check_whole, is_number, nearest
 from ogd.lab.catalogue import METHODS, Look
 from ogd.lab.records.request import Schedule
 
@@ -173,16 +174,31 @@ def register(experiment: Experiment) -> Experiment:
 def choose(names: Sequence[str], *, quickly: bool, runs: int | None) -> list[Experiment]:
     """Return the experiments with these names, with another number of runs unless `runs` is None.
 
-    `all` means every experiment except leaderboards and those that run whole tables again.
+    `all` means every experiment except leaderboards and those that run whole tables again; `table1` and `figure3`
+    those that have this number in the paper.
     """
+    numbered = by_number()
+    names = [one for name in names for one in numbered.get(name.lower().replace(" ", ""), [name])]
     for name in names:
-        check_name("names", name, [*EXPERIMENTS, ALL])
+        if name not in (*EXPERIMENTS, ALL):
+            near = nearest(name, EXPERIMENTS)
+            hint = f"did you mean {near!r}?" if near else "`ogd list` shows all tables and figures"
+            raise ArgumentError("names", f"there is no {name!r}; {hint}")
     check_whole(1, optional=("runs",), runs=runs)
     every = [name for name, experiment in EXPERIMENTS.items() if not (experiment.parts or experiment.named)]
     wanted = dict.fromkeys([*names, *every] if ALL in names else names)
     wanted.pop(ALL, None)
     chosen = [quick(EXPERIMENTS[name]) if quickly else EXPERIMENTS[name] for name in wanted]
     return [with_runs(experiment, runs) for experiment in chosen] if runs else chosen
+
+
+def by_number() -> dict[str, list[str]]:
+    """Return the names of the experiments that have a number in the paper, such as those of table4."""
+    found: dict[str, list[str]] = {}
+    for name, experiment in EXPERIMENTS.items():
+        if re.fullmatch(r"(Table|Figure) \d+", experiment.where):
+            found.setdefault(experiment.where.lower().replace(" ", ""), []).append(name)
+    return found
 
 
 def varied(experiment: Experiment, **setting: Any) -> Experiment:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ogd.lab.catalogue import Look
+from ogd.lab.catalogue import looks
 from ogd.lab.experiments.experiment import Drawing, Experiment, Row, Setting
 from ogd.lab.experiments.paper import EPOCHS, INIT, TASKS
 
@@ -42,8 +42,8 @@ MERGED: dict[str, tuple[str, Setting]] = {
     "DER++, uncertain, merge 5, 20 every 10": ("der", {**SPARING, "choose": "uncertain"})
 }
 LOOKS = {
-    next(iter(MERGED)): Look("#117733", "*", (0, (4, 2))),
-    "OGD, renewed": Look("#CC6677", "P", (0, (1, 1))),
+    next(iter(MERGED)): looks.DER_MERGED,
+    "OGD, renewed": looks.OGD_RENEWED,
 }
 
 

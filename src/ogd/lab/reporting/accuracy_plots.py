@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import blended_transform_factory
 
-from ogd.lab.catalogue import Look
+from ogd.lab.catalogue.looks import MUTED, Look
 from ogd.lab.experiments.runs import ExperimentRuns, RowRuns
-from ogd.lab.reporting.style import MUTED, PART, canvas, grid, settle, styled
+from ogd.lab.reporting.style import PART, WIDTH, canvas, grid, settle, styled
 from ogd.lab.reporting.tables import Array, matrices, with_dead
 
-ACROSS = 3  # heat maps next to one another
+ACROSS = 2  # heat maps next to one another
 COLOURS = colormaps["viridis"]  # perceptually uniform, and read by the colour-blind
 GAP = 0.05  # between two cells of a matrix
 APART = 0.055  # of the axis: two labels that are nearer would touch
@@ -116,7 +116,7 @@ def heat_maps(found: ExperimentRuns) -> Figure:
     down = math.ceil(len(there) / ACROSS)
     scale = Normalize(lowest_colour(found), 100)
     with styled():
-        figure = canvas(8.6, 2.75 * down + 0.2)
+        figure = canvas(WIDTH, 2.6 * down + 0.2)
         panels: list[Axes] = list(np.ravel(figure.subplots(down, ACROSS, squeeze=False)))
         for answer, axes in zip(there, panels, strict=False):
             draw_matrix(axes, _matrix(answer), scale)

@@ -8,7 +8,7 @@ Our own noise widens the interval only by the standard error of our mean, s/√n
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from ogd.lab.catalogue import Look
@@ -131,6 +131,11 @@ class Tally:
     def missing(self) -> int:
         """How many were not run."""
         return sum(not cell.runs for cell in self.cells)
+
+    @property
+    def none_run(self) -> "Tally":
+        """The same cells, as if none had been run."""
+        return Tally(tuple(replace(cell, runs=(), dead=0) for cell in self.cells))
 
     @property
     def few(self) -> int:

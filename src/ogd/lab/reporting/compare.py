@@ -14,6 +14,7 @@ from ogd.lab.reporting.cells import FORMULA, STRICT, Entry, Line, Tally
 from ogd.lab.reporting.tables import DEAD, count_dead, matrices
 
 ALONE = "ours only"
+WHOLE = 0.5  # of its settings: what has fewer was begun, or shares settings with another table or figure
 MEANINGS = {
     "final": "on each task after the last",
     "first": "on task 1 after the last task",
@@ -38,6 +39,11 @@ class Comparison:
     @property
     def title(self) -> str:
         return f"{self.experiment.where}. {self.experiment.title}"
+
+    @property
+    def shown(self) -> bool:
+        """Whether enough of it was run for a table or figure of its own."""
+        return self.found.share >= WHOLE
 
     @property
     def published(self) -> bool:

@@ -12,11 +12,12 @@ from matplotlib.lines import Line2D
 
 from ogd.lab.benchmarks.rules import task_names
 from ogd.lab.catalogue import METHODS
+from ogd.lab.catalogue.looks import INK, MUTED
 from ogd.lab.experiments.experiment import Drawing
 from ogd.lab.records import RunRecord
 from ogd.lab.reporting.cells import Line
 from ogd.lab.reporting.compare import Comparison
-from ogd.lab.reporting.style import INK, MUTED, PART, canvas, grid, legend, settle, styled
+from ogd.lab.reporting.style import PART, WIDTH, canvas, grid, legend, settle, styled
 
 Array = npt.NDArray[np.float64]
 RINGS = "chosen on validation data"
@@ -38,7 +39,7 @@ def curves(comparison: Comparison) -> Figure:
     """Draw the accuracy on each task while all are learned in turn: a panel per task, one above the other."""
     tasks = len(comparison.experiment.columns)
     length = comparison.found.answers[0].requests[0].epochs  # of a task
-    figure = canvas(8, 1.9 * tasks + 0.6)
+    figure = canvas(WIDTH, 1.7 * tasks + 0.6)
     panels: list[Axes] = list(np.ravel(figure.subplots(tasks, 1, sharex=True, sharey=True)))
     lowest = 100.0
     for number, (line, answer) in enumerate(zip(comparison.lines, comparison.found.answers, strict=True)):
@@ -69,7 +70,7 @@ def bars(comparison: Comparison) -> Figure:
     """Draw a group of bars per column; over a setting each stands where its value is, so that the axis is true."""
     where, names = places(comparison)
     gap = float(np.diff(np.sort(where)).min(initial=math.inf)) if len(where) > 1 else 1.0
-    figure = canvas(10, 4)
+    figure = canvas(WIDTH, 3.6)
     axes = figure.subplots()
     _bars(axes, comparison, where, 0.8 * gap)
     axes.set_xticks(where, names)
@@ -81,7 +82,7 @@ def bars(comparison: Comparison) -> Figure:
 
 def panels(comparison: Comparison) -> Figure:
     """Draw a plot per column, with a bar per row."""
-    figure = canvas(10, 3.2)
+    figure = canvas(WIDTH, 3.6)
     plots: list[Axes] = list(np.ravel(figure.subplots(1, len(comparison.columns), sharey=True)))
     for column, axes in enumerate(plots):
         _bars(axes, comparison, np.zeros(1), 0.9, column)
@@ -100,7 +101,7 @@ def panels(comparison: Comparison) -> Figure:
 def lines(comparison: Comparison) -> Figure:
     """Draw a line per row; over an option that was tuned a ring is round the value that validation data chose."""
     where, names = places(comparison)
-    figure = canvas(6.5, 3.8)
+    figure = canvas(WIDTH, 3.6)
     axes = figure.subplots()
     for line in comparison.lines:
         _points(axes, where, line)
@@ -137,12 +138,12 @@ def places(comparison: Comparison) -> tuple[Array, list[str]]:
 
 
 def _heading(comparison: Comparison, column: int) -> str:
-    """Return a column's name, after the classes of its tasks where a seed dealt them out."""
+    """Return a column's name, below the classes of its tasks where a seed dealt them out."""
     name, requests = comparison.columns[column], comparison.found.answers[0].requests
     if column >= len(requests) or requests[column].partition is None:
         return name
     classes = task_names(requests[column])
-    return " / ".join(classes) + ("" if name == "/".join(classes) else f" ({name})")
+    return "\n".join([*classes, *([] if name == "/".join(classes) else [f"({name})"])])
 
 
 def rings(comparison: Comparison) -> list[tuple[float, float]]:

@@ -14,15 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.markers import MarkerStyle
 
-from ogd.lab.catalogue import Look
+from ogd.lab.catalogue.looks import INK, MUTED, Look
 from ogd.lab.reporting.compare import Comparison
 from ogd.lab.reporting.figures import RINGS, drawing, over_time, places, rings
 from ogd.lab.reporting.formats import ours
-from ogd.lab.reporting.style import INK, MUTED, PART, svg
+from ogd.lab.reporting.style import PART, svg
 from ogd.lab.reporting.tables import Array, mean_std, with_dead
 
 MOST = 60  # tooltips of one panel
-Values = Sequence[tuple[str, str]]  # a label, and what stands there
+Values = Sequence[tuple[str, str, str]]  # a label, what stands there, and the method
 DASHED, DOTTED, MIXED = (3.7, 1.6), (1.0, 1.65), (6.4, 1.6, 1.0, 1.6)  # matplotlib's own, in widths of the line
 NAMED = {"--": DASHED, "dashed": DASHED, ":": DOTTED, "dotted": DOTTED, "-.": MIXED, "dashdot": MIXED}
 SIZE = 3.0  # of a marker, from its middle
@@ -41,13 +41,14 @@ class Spot:
     width: float
     height: float
     text: str
+    methods: tuple[str, ...]  # of its lines after the first; the page leaves out those that are switched off
 
 
 def spots(figure: Figure, comparison: Comparison) -> list[Spot]:
     """Return the areas of a figure that `figures.draw` drew, those of a panel from left to right."""
     kind, axes = drawing(comparison).kind, figure.axes
     columns = [
-        (name, [(line.label, ours(line.entries[i])) for line in comparison.lines if line.entries[i].runs])
+        (name, [(line.label, ours(line.entries[i]), line.method) for line in comparison.lines if line.entries[i].runs])
         for i, name in enumerate(comparison.columns)
     ]
     if kind == "curves":
@@ -69,13 +70,14 @@ def strips(axes: Axes, x: npt.ArrayLike, values: Sequence[tuple[str, Values]]) -
     top, height = (figure.bbox.height - box.y1) * points, box.height * points
     for number, (left, right) in zip(order, pairwise(edges), strict=True):
         heading, said = values[number]
-        text = "\n".join([heading, *(f"{label}: {value}" for label, value in said)])
-        yield Spot(round(float(left), 1), round(top, 1), round(float(right - left), 1), round(height, 1), text)
+        text = "\n".join([heading, *(f"{label}: {value}" for label, value, _ in said)])
+        x0, y0, width, tall = (round(float(value), 1) for value in (left, top, right - left, height))
+        yield Spot(x0, y0, width, tall, text, tuple(method for *_, method in said))
 
 
 def _over_time(comparison: Comparison, task: int) -> tuple[list[float], list[tuple[str, Values]]]:
     """Return where on the x axis of a task's curves a hover text stands, and the text."""
-    said: dict[float, list[tuple[str, str]]] = {}
+    said: dict[float, list[tuple[str, str, str]]] = {}
     for line, answer in zip(comparison.lines, comparison.found.answers, strict=True):
         runs = [record for record in answer.runs[0] if record.curve is not None]
         if not runs:
@@ -83,7 +85,8 @@ def _over_time(comparison: Comparison, task: int) -> tuple[list[float], list[tup
         x, values = over_time(runs)
         begun = [k for k in range(len(x)) if not np.isnan(values[:, k, task]).any()]
         for k in begun[:: max(1, -(-len(begun) // MOST))]:
-            said.setdefault(float(x[k]), []).append((with_dead(line.label, runs), mean_std(values[:, k, task])))
+            text = (with_dead(line.label, runs), mean_std(values[:, k, task]), line.method)
+            said.setdefault(float(x[k]), []).append(text)
     return list(said), [(f"task {task + 1} after {x:.3g} epochs", lines) for x, lines in said.items()]
 
 
@@ -107,16 +110,17 @@ def inline(figure: Figure, name: str, label: str, spots: Iterable[Spot] = ()) ->
     body = body.replace(f'id="{PART}', 'data-method="')
     body = re.sub(r'\bid="', f'id="{name}-', body)
     body = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", body)
-    rem = width / 72 * 6  # an inch is 6, so that letters are nearly the text's
-    size = f"max-width: {rem:g}rem; min-width: {0.7 * rem:g}rem"  # smaller cannot be read: its box scrolls
+    rem = width / 72 * 7  # an inch is 7, so that letters are nearly the text's
+    size = f"max-width: {rem:g}rem; min-width: {0.5 * rem:g}rem"  # smaller cannot be read: its box scrolls
     box = f"0 {top:g} {width:g} {height - top:g}"
-    head = f'<svg viewBox="{box}" style="{size}" role="img" aria-label="{escape(label)}">'
+    head = f'<svg id="{name}-drawing" viewBox="{box}" style="{size}" role="img" aria-label="{escape(label)}">'
     return f"{head}{body.strip()}{''.join(map(_area, spots))}</svg>"
 
 
 def _area(spot: Spot) -> str:
     place = f'x="{spot.x:g}" y="{spot.y:g}" width="{spot.width:g}" height="{spot.height:g}"'
-    return f'<rect class="spot" {place}><title>{escape(spot.text)}</title></rect>'
+    methods = escape(" ".join(spot.methods))
+    return f'<rect class="spot" data-methods="{methods}" {place}><title>{escape(spot.text)}</title></rect>'
 
 
 @dataclass(frozen=True)
@@ -130,14 +134,19 @@ class Swatch:
 
 def swatches(comparison: Comparison) -> list[Swatch]:
     """Return an entry per line that has anything to show, and one for the rings where there are some."""
-    kind = drawing(comparison).kind
+    kind = drawing(comparison).kind if comparison.experiment.drawing else "lines"
     filled = kind in ("bars", "panels")
     found = [
         Swatch(line.label, line.method, _square(line.look) if filled else _line(line.look))
         for line in comparison.lines
         if line.there
     ]
-    return [*found, Swatch(RINGS, "", RING)] if kind == "lines" and rings(comparison) else found
+    return [*found, Swatch(RINGS, "", RING)] if _ringed(comparison) else found
+
+
+def _ringed(comparison: Comparison) -> bool:
+    shown = comparison.experiment.drawing
+    return shown is not None and shown.kind == "lines" and bool(rings(comparison))
 
 
 def css_colour(colour: str) -> str:

@@ -10,10 +10,9 @@ from ogd.lab.catalogue import METHODS, Method
 from ogd.lab.experiments.runs import ExperimentRuns
 from ogd.lab.records import Request, RunRecord, average_accuracy, final_accuracy, find, forgetting
 from ogd.lab.records.folder import places, requests_at
+from ogd.lab.reporting.compare import WHOLE
 from ogd.lab.reporting.index import tasks_of, unusual
 from ogd.lab.reporting.tables import Array, count_dead, matrices, mean_std
-
-WHOLE = 0.5  # of its settings: a table or figure with fewer was not asked for, but shares settings with what was
 
 
 @dataclass(frozen=True)

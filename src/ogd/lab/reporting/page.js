@@ -53,19 +53,19 @@
     const fold = (open) => button.setAttribute("aria-expanded", String(table.classList.toggle("open", open)));
     fold(false);
     button.addEventListener("click", () => fold());
-    table.closest(".block").querySelector("h3").after(button);
+    table.closest(".block").querySelector(".title").after(button);
   }
 
   // the values under the pointer
   const tip = made("div", { className: "tip", hidden: true });
   document.body.append(tip);
-  const show = (text, figure) => {
+  const show = (text, figure, methods) => {
     const [heading, ...lines] = text.split("\n");
     tip.replaceChildren(made("strong", { textContent: heading }));
-    for (const line of lines) {
+    for (const [number, line] of lines.entries()) {
+      if (off.has(methods[number])) continue;
       const [, label, said] = /^(.*): (.*)$/.exec(line);
       const legend = figure && all("[data-label]", figure).find((one) => one.dataset.label === label);
-      if (legend && off.has(legend.dataset.switch)) continue;
       const name = made("span", { textContent: label });
       if (legend) name.prepend(legend.querySelector("svg").cloneNode(true));
       tip.append(name, made("span", { textContent: said }));
@@ -82,12 +82,118 @@
   for (const spot of all(".spot, .cells a")) {
     const title = spot.querySelector("title");
     const text = title ? title.textContent : spot.title;
+    const methods = spot.dataset.methods?.split(" ") ?? [];
     if (title) title.remove();
     else spot.removeAttribute("title");
-    spot.addEventListener("pointerenter", (event) => (show(text, spot.closest("figure")), place(event)));
+    spot.addEventListener("pointerenter", (event) => (show(text, spot.closest("figure"), methods), place(event)));
     spot.addEventListener("pointermove", place);
     spot.addEventListener("pointerleave", () => (tip.hidden = true));
   }
+
+  // a slider moves every method's line to where it was after a task
+  for (const figure of all(".after")) {
+    const moves = JSON.parse(figure.dataset.moves);
+    const [input, output] = [figure.querySelector("input"), figure.querySelector("output")];
+    const lines = all("svg[role] [data-method]", figure);
+    const draw = (points) => lines.forEach((line, number) => {
+      line.querySelector("path").setAttribute("d", `M${points[number].map((point) => point.join(" ")).join("L")}`);
+      all("use", line).forEach((marker, task) => {
+        const point = points[number][task];
+        marker.style.display = point ? "" : "none";
+        if (point) ["x", "y"].forEach((name, axis) => marker.setAttribute(name, point[axis]));
+      });
+    });
+    const after = (task) => moves.map((line) => line[task - 1]);
+    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    let [shown, frame] = [after(moves[0].length), 0];
+    input.disabled = false;
+    input.addEventListener("input", () => {
+      output.textContent = input.value;
+      cancelAnimationFrame(frame);
+      const [from, to, began] = [shown, after(Number(input.value)), performance.now()];
+      const step = (now) => {
+        const share = still ? 1 : Math.min(1, Math.max(0, now - began) / 250);
+        shown = to.map((line, n) => line.map((point, task) => {
+          const old = from[n][task] ?? point;
+          return point.map((value, axis) => old[axis] + share * (value - old[axis]));
+        }));
+        draw(shown);
+        if (share < 1) frame = requestAnimationFrame(step);
+      };
+      step(began);
+    });
+  }
+
+  // each figure as it is shown, with heading and legend, as a slide of 16:9
+  const resolved = (text) => {
+    const style = getComputedStyle(document.documentElement);
+    return text.replace(/var\((--[a-z]+)\)|currentColor/g, (_, name = "--ink") =>
+      style.getPropertyValue(name).trim().replaceAll('"', "'"));
+  };
+  const wrapped = (text, most) => text.split(" ").reduce((lines, word) => {
+    if (`${lines.at(-1)} ${word}`.length > most) lines.push(word);
+    else lines.push(`${lines.pop()} ${word}`.trim());
+    return lines;
+  }, [""]);
+  const set = (element, attributes) => {
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    return element;
+  };
+  const node = (name, attributes, ...children) => {
+    const element = set(document.createElementNS(document.querySelector("svg").namespaceURI, name), attributes);
+    element.append(...children);
+    return element;
+  };
+  const slide = (figure) => {
+    const block = figure.closest(".block");
+    const heading = block ? block.querySelector("h3") : document.querySelector("h1");
+    const legend = all(".legend li", figure).filter((item) => !item.querySelector('[aria-pressed="false"]'));
+    const drawing = figure.querySelector("svg[role]").cloneNode(true);
+    for (const part of all(".spot, .off", drawing)) part.remove();
+    drawing.removeAttribute("style");
+    set(drawing, { x: 60, y: 200, width: legend.length ? 1090 : 1480, height: 670 });
+    const entries = legend.flatMap((item, number) => {
+      const swatch = set(item.querySelector("svg").cloneNode(true), { x: 1180, y: 230 + 56 * number, width: 56, height: 24 });
+      const lines = wrapped(item.textContent.trim(), 22).map((line, row) => node("tspan", { x: 1250, dy: row ? 26 : 0 }, line));
+      return [swatch, node("text", { y: 250 + 56 * number, "font-size": 24, fill: "var(--ink)" }, ...lines)];
+    });
+    const below = block?.querySelector("p.title")?.textContent ?? figure.querySelector("figcaption").textContent;
+    const title = wrapped(heading.textContent, 58).map((line, row) => node("tspan", { x: 60, dy: row ? 54 : 0 }, line));
+    const whole = node("svg", { viewBox: "0 0 1600 900", width: 1600, height: 900, "font-family": "var(--sans)", color: "var(--ink)" },
+      node("rect", { width: 1600, height: 900, fill: "var(--ground)" }),
+      node("text", { y: 90, "font-size": 44, "font-weight": 600, fill: "var(--ink)" }, ...title),
+      node("text", { x: 60, y: 180, "font-size": 22, fill: "var(--muted)" }, wrapped(below, 130)[0]), drawing, ...entries);
+    return `data:image/svg+xml;charset=utf-8,${encodeURIComponent(resolved(new XMLSerializer().serializeToString(whole)))}`;
+  };
+  const save = (name, url) => made("a", { href: url, download: name }).click();
+  for (const figure of all("figure:has(svg[role])")) {
+    const name = `${figure.querySelector("svg[role]").id.replace("-drawing", "")}-16x9`;
+    const picture = () => {
+      const image = made("img", { src: slide(figure), onload: () => {
+        const canvas = made("canvas", { width: 1920, height: 1080 });
+        canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+        save(`${name}.png`, canvas.toDataURL());
+      } });
+    };
+    const line = made("p", { className: "files slide", textContent: "As a slide, 16:9: " });
+    for (const [label, act] of [["SVG", () => save(`${name}.svg`, slide(figure))], ["PNG", picture]]) {
+      const button = made("button", { type: "button", textContent: label });
+      button.addEventListener("click", act);
+      line.append(button, " ");
+    }
+    figure.append(line);
+  }
+
+  // a link into something that is folded unfolds it
+  const unfold = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const folded = target?.closest("details:not([open])");
+    if (!folded) return;
+    folded.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
 
   // the contents say where the reader is
   const nav = document.querySelector("nav");

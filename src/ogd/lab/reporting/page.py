@@ -20,9 +20,11 @@ from ogd.lab.reporting import captions, formats
 from ogd.lab.reporting.cells import EXCEPTIONS, MARKS, RULE, Entry, Line, Tally
 from ogd.lab.reporting.choices import CHOICES
 from ogd.lab.reporting.compare import Comparison
+from ogd.lab.reporting.findings import finding
 from ogd.lab.reporting.html_figures import css_colour, swatches
 from ogd.lab.reporting.other_runs import Others
 from ogd.lab.reporting.page_opening import facts, opening
+from ogd.lab.reporting.slider import after_name
 from ogd.lab.reporting.tables import DEAD
 from ogd.version import __version__
 from ogd.visible_text import visible
@@ -40,20 +42,24 @@ class Score:
 
     @property
     def average(self) -> Entry | None:
-        return self.subject.entries[-1] if self.subject else None
+        return self.subject.entries[-1] if self.subject and self.comparison.shown else None
 
 
 def page(
-    comparisons: Sequence[Comparison], drawn: Mapping[str, str], folder: Path, others: Others | None = None
+    comparisons: Sequence[Comparison],
+    drawn: Mapping[str, str],
+    folder: Path,
+    others: Others | None = None,
+    moves: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page; `drawn` has the inline SVG of every figure and heat map by name."""
+    """Return the page; `drawn` has each figure as inline SVG, and `moves` the places of a slider's lines, by name."""
     loader = PackageLoader("ogd.lab", "reporting")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(code=_code, colour=css_colour, minus=_minus, clock=clock)
     comparisons, others = in_order(comparisons), others or Others()
-    there = [comparison for comparison in comparisons if comparison.found.share]
+    there = [comparison for comparison in comparisons if comparison.shown]
     records = [record for comparison in there for record in comparison.found.records()]
     records += [record for own in others.settings for record in own.records]
     counted = scores(comparisons)
@@ -71,7 +77,7 @@ def page(
         dead=DEAD if any(own.dead for own in others.settings) else "",
         tables=[c for c in there if c.experiment.kind == "table"],
         figures=[c for c in there if c.experiment.kind == "figure"],
-        absent=[c for c in comparisons if not c.found.share],
+        absent=[c for c in comparisons if not c.shown],
         there=there,
         drawn={name: Markup(svg) for name, svg in drawn.items()},
         scores=counted,
@@ -89,6 +95,9 @@ def page(
         ours=formats.ours,
         difference=formats.difference,
         captions=captions,
+        finding=finding,
+        after=after_name,
+        moves=moves or {},
         command=lambda comparison: command(comparison, folder, quickly),
         folder=shown(folder),
         costs={c.experiment.name: seconds(c.found.records()) for c in there},
@@ -115,8 +124,8 @@ def scores(comparisons: Sequence[Comparison]) -> list[Score]:
     for comparison in (one for one in comparisons if one.published):
         averaged = comparison.lines if comparison.experiment.value == "final" else ()
         subject = next((line for line in averaged if line.subject), None)
-        found.append(Score(comparison, comparison.tally, subject))
-    return found if any(score.comparison.found.share for score in found) else []
+        found.append(Score(comparison, comparison.tally if comparison.shown else comparison.tally.none_run, subject))
+    return found if any(score.comparison.shown for score in found) else []
 
 
 def said(comparison: Comparison, line: Line, column: int) -> str:
@@ -131,7 +140,7 @@ def said(comparison: Comparison, line: Line, column: int) -> str:
 
 def command(comparison: Comparison, folder: Path, quickly: bool) -> str:
     """Return what runs an experiment in the profile that is shown, or, where it was not run, in that of all others."""
-    fast = comparison.experiment.profile.startswith("quick") or (quickly and not comparison.found.share)
+    fast = comparison.experiment.profile.startswith("quick") or (quickly and not comparison.shown)
     return f"ogd reproduce {comparison.experiment.name}{' --quick' if fast else ''} --out {shown(folder)}"
 
 

@@ -11,8 +11,8 @@ from ogd.lab.reporting.accuracy_plots import Trace, draw_traces
 from ogd.lab.reporting.cells import Tally
 from ogd.lab.reporting.compare import Comparison
 from ogd.lab.reporting.html_figures import Spot, strips
-from ogd.lab.reporting.other_runs import WHOLE, Own
-from ogd.lab.reporting.style import canvas, settle, styled
+from ogd.lab.reporting.other_runs import Own
+from ogd.lab.reporting.style import WIDTH, canvas, settle, styled
 from ogd.lab.reporting.tables import Array, count_dead, matrices, mean_std, with_dead
 
 
@@ -45,7 +45,7 @@ def opening(comparisons: Sequence[Comparison], settings: Sequence[Own]) -> Openi
             for line, answer in zip(one.lines, one.found.answers, strict=False)
             if one.experiment.value == "final" and count_dead(runs := answer.runs[0]) < len(runs)
         ]
-        if len(found) > 1 and len(one.experiment.columns) > 1 and one.found.share >= WHOLE:
+        if len(found) > 1 and len(one.experiment.columns) > 1:
             return Opening(one.title, one.experiment.name, tuple(found))
     groups: dict[tuple[str, str], dict[str, Own]] = {}
     for own in settings:
@@ -65,14 +65,14 @@ def opening(comparisons: Sequence[Comparison], settings: Sequence[Own]) -> Openi
 def picture(opening: Opening) -> tuple[Figure, list[Spot]]:
     """Draw it, and return what its places say."""
     with styled():
-        figure = canvas(5.4, 3.5)
+        figure = canvas(WIDTH, 3.6)
         axes = figure.subplots()
         draw_traces(axes, opening.traces)
         axes.set_ylabel("accuracy on task 1 (%)")
         settle(figure)
     ranked = sorted(opening.traces, key=lambda trace: -trace.mean[-1])
     said = [
-        (f"task 1 after {i + 1} task{'s' * (i > 0)}", [(t.label, mean_std(t.values[:, i])) for t in ranked])
+        (f"task 1 after {i + 1} task{'s' * (i > 0)}", [(t.label, mean_std(t.values[:, i]), t.method) for t in ranked])
         for i in range(opening.tasks)
     ]
     return figure, list(strips(axes, np.arange(1, opening.tasks + 1), said))

@@ -14,6 +14,7 @@ from ogd.lab.reporting.html_figures import Spot, inline, spots
 from ogd.lab.reporting.other_runs import others
 from ogd.lab.reporting.page import OPENING, in_order, page
 from ogd.lab.reporting.page_opening import opening, picture
+from ogd.lab.reporting.slider import after_name, after_tasks
 
 FORMATS = {
     "md": lambda comparison: formats.table(comparison).markdown() + "\n",
@@ -35,13 +36,13 @@ def comparisons(folder: Path) -> list[Comparison]:
 def write(found: list[Comparison], folder: Path, out: Path) -> Path:
     """Write the report of what was found in `folder` to `out`, and return the page's path. The same records give
     the same bytes."""
-    drawn = {}
+    drawn, moves = {}, {}
     more = others(folder, [comparison.found for comparison in found])
-    begins = opening([comparison for comparison in in_order(found) if comparison.found.share], more.settings)
+    begins = opening([comparison for comparison in in_order(found) if comparison.shown], more.settings)
     if begins:
         drawn[OPENING] = _figure(*picture(begins), OPENING, f"Accuracy on task 1. {begins.title}", out)
     for comparison in found:
-        if not comparison.found.share:
+        if not comparison.shown:
             continue
         name = comparison.experiment.name
         for suffix, form in FORMATS.items():
@@ -50,10 +51,13 @@ def write(found: list[Comparison], folder: Path, out: Path) -> Path:
             figure = figures.draw(comparison)
             drawn[name] = _figure(figure, spots(figure, comparison), name, comparison.title, out)
         elif comparison.experiment.value == "final":
+            after = after_name(comparison)
+            figure, moves[after] = after_tasks(comparison)
+            drawn[after] = inline(figure, after, f"Accuracy on each task learned. {comparison.title}")
             name = f"{name}-heatmap"
             drawn[name] = _figure(heat_maps(comparison.found), [], name, f"Heat maps. {comparison.title}", out)
     path = out / "index.html"
-    write_text(path, page(found, drawn, folder, more))
+    write_text(path, page(found, drawn, folder, more, moves))
     return path
 
 

@@ -1,6 +1,7 @@
 """How figures look: each method as the catalogue has it, on a quiet ground; the same bytes twice."""
 
 import io
+import math
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -12,9 +13,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from ogd.lab.catalogue.looks import INK, MUTED
 from ogd.lab.reporting.cells import Line
 
-INK, MUTED = "#1a1a1a", "#757575"  # the page gives these two its own colours
+GROUND = "#ffffff"
+DARK = {INK: "#dde2e7", MUTED: "#97a1ab", GROUND: "#1e2129"}  # of a reader with a dark scheme
+WIDTH = 5.6  # inches; at 390 pixels, the width of a telephone, letters are then 8 pixels high
 PART = "of:"  # and a method's name: the gid of what is drawn for it, which the page can hide
 STYLE = {
     "svg.hashsalt": "ogd",
@@ -61,12 +65,17 @@ def legend(figure: Figure, lines: Sequence[Line], *more: Line2D, filled: bool = 
         marker, size = ("s", 8.0) if filled else (line.look.marker, 4.5)
         handles.append(Line2D([], [], color=line.look.colour, ls=dashes, marker=marker, ms=size, label=line.label))
     handles += more
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    beside = max(1, int(figure.get_figwidth() / (0.65 + 0.075 * longest)))  # inches: a sample, and a letter
-    figure.legend(
-        handles=handles, loc="outside upper center", ncols=min(beside, len(handles)), handlelength=2.6,
-        columnspacing=1.8,
-    )  # fmt: skip
+    columns = _columns([0.65 + 0.075 * len(str(handle.get_label())) for handle in handles], figure.get_figwidth())
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, handlelength=2.6, columnspacing=1.8)
+
+
+def _columns(widths: Sequence[float], whole: float) -> int:
+    """Return into how many columns entries of these widths fit, one below the other in each."""
+    for count in range(len(widths), 1, -1):
+        rows = math.ceil(len(widths) / count)
+        if sum(max(widths[start : start + rows]) for start in range(0, len(widths), rows)) <= whole:
+            return count
+    return 1
 
 
 def grid(axes: Axes) -> None:
@@ -84,12 +93,24 @@ def settle(figure: Figure) -> Figure:
 
 
 def svg(figure: Figure, *, text: bool = False) -> str:
-    """Return a figure as SVG without a date, its letters as outlines, which look alike everywhere, or as text."""
+    """Return a figure as SVG without a date. Its letters are text without a ground, for the page, or else outlines on
+    a ground that follows the reader's scheme: they look alike everywhere."""
     out = io.StringIO()
     with styled(**{"svg.fonttype": "none" if text else "path"}):
-        ground = "none" if text else "white"
+        ground = "none" if text else GROUND
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None}, facecolor=ground)
-    return out.getvalue() if text else re.sub(rf' id="{PART}[^"]*"', "", out.getvalue())
+    if text:
+        return out.getvalue()
+    return re.sub(rf' id="{PART}[^"]*"', "", out.getvalue()).replace("</style>", f"{dark_scheme()}</style>", 1)
+
+
+def dark_scheme() -> str:
+    """Return the rules that give ink and ground a dark scheme's colours, which programs without CSS ignore."""
+    rules = [f"#patch_1 path{{fill:{DARK[GROUND]}!important}}"]
+    rules += [f'[style*="stroke: {GROUND}"]{{stroke:{DARK[GROUND]}!important}}']
+    for colour in (INK, MUTED):
+        rules += [f'[style*="{part}: {colour}"]{{{part}:{DARK[colour]}!important}}' for part in ("fill", "stroke")]
+    return f"@media (prefers-color-scheme:dark){{{''.join(rules)}}}"
 
 
 def pdf(figure: Figure) -> bytes:

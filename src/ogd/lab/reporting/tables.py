@@ -93,7 +93,7 @@ def overview(answers: Sequence[list[RunRecord]]) -> Table:
         cells = [mean_std(column, dead=dead) for column in 100 * final_accuracy(a).T]
         cells += [mean_std(100 * values, dead=dead) for values in (average_accuracy(a), forgetting(a))]
         groups.append(((records[0].request.method, *cells),))
-    caption = f"Accuracy (%) on each task after the last, mean ± sample std over {_runs(runs)}."
+    caption = f"Accuracy (%) on each task after the last, {_spread(runs)}."
     caption += f" {DEAD}" if any(map(count_dead, answers)) else ""
     columns = ("method", *task_names(request), "average", "forgetting")
     return Table(f"{request.benchmark}, {request.tasks} tasks, {request.data}", caption, columns, tuple(groups))
@@ -172,15 +172,14 @@ def scores(tuning: Tuning) -> Table:
         for value, cell in zip(tuning.grid, cells, strict=True)
     ]
     caption = (
-        "Accuracy (%) on validation examples, averaged over the tasks after the last; mean ± sample std over "
-        f"{_runs(len(tuning.scores))}."
+        f"Accuracy (%) on validation examples, averaged over the tasks after the last; {_spread(len(tuning.scores))}."
     )
     title = f"{METHODS[tuning.request.method].label}'s {tuning.option} on {tuning.request.benchmark}"
     return Table(title, caption, (tuning.option, "average", ""), (tuple(lines),))
 
 
-def _runs(count: int) -> str:
-    return f"{count} run{'s' if count > 1 else ''}"
+def _spread(runs: int) -> str:
+    return f"mean ± sample std over {runs} runs" if runs > 1 else "of 1 run"
 
 
 def matrices(records: Sequence[RunRecord]) -> Array:
