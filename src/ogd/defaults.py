@@ -6,4 +6,4 @@ PER_TASK = 200  # examples or gradients of a finished task
 REHEARSAL_EVERY = 2  # steps that share a rehearsal
 REHEARSAL_BATCH = 16  # examples that are rehearsed at a time
 REHEARSAL_ALPHA = 0.5  # weight of the outputs
-REHEARSAL_BOUND = 2.0  # largest norm of a gradient with what is added, in norms of the new task's gradients
+REHEARSAL_BOUND = 1.6  # largest norm of a gradient with what is added, in norms of the new task's gradients
