@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 refresh = importlib.import_module("refresh")
 mathematics = importlib.import_module("mathematics")
-tables = importlib.import_module("tables")
+pages = importlib.import_module("pages")
 reference_defaults = importlib.import_module("reference_defaults")
 
 DOCUMENTS = [
@@ -126,9 +126,9 @@ def test_every_formula_of_the_documents_can_be_drawn():
 def test_tables_of_sentences_may_wrap_and_those_of_numbers_may_not():
     row = "<table><tr><td>{0}</td><td style='text-align: right;'>{1}</td><td>{0}</td></tr></table>"
     numbers = row.format("whatever the first and last column hold", "<code>5.36</code> × (3.65 … 6.86)")
-    assert tables.on_page_content(f"<p>{numbers}</p>") == f"<p>{numbers}</p>"
+    assert pages.on_page_content(f"<p>{numbers}</p>") == f"<p>{numbers}</p>"
     sentences = row.format("a", "whatever a column between them holds")
-    assert tables.on_page_content(numbers + sentences) == numbers + sentences.replace("<table>", "<table data-prose>")
+    assert pages.on_page_content(numbers + sentences) == numbers + sentences.replace("<table>", "<table data-prose>")
 
 
 def test_the_reference_shows_a_default_s_value():

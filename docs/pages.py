@@ -1,10 +1,22 @@
-"""Mark tables of sentences, whose cells may wrap; the cells of other tables stay on one line (assets/extra.css)."""
+"""What all pages share: the version in the footer, and tables of sentences, whose cells may wrap.
+
+The cells of other tables stay on one line (assets/extra.css).
+"""
 
 import re
+from typing import Any
+
+from ogd import __version__
 
 TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 CELL = re.compile(r"<td[^>]*>(.*?)</td>", re.DOTALL)
 LONG = 30  # characters: longer than any number with its ± and its range
+
+
+def on_config(config: Any) -> Any:
+    """Show the version in the footer; MkDocs calls this once."""
+    config["copyright"] = f"ogd {__version__}"
+    return config
 
 
 def on_page_content(html: str, **_: object) -> str:
