@@ -98,6 +98,14 @@ def test_the_reference_has_every_public_name():
                 assert re.search(rf"^::: ogd\.[\w.]+\.{name}$", page, re.MULTILINE), f"ogd.{room}.{name}"
 
 
+@pytest.mark.parametrize("memory", [ogd.ExampleMemory, ogd.GradientMemory])
+def test_the_reference_lists_every_member_of_a_memory(memory):
+    page = (ROOT / "docs" / "reference.md").read_text()
+    entry = page.split(f"::: ogd.memory.{memory.__name__}\n")[1].split("\n:::")[0]
+    (listed,) = re.findall(r"^ +members: \[(.*)\]$", entry, re.MULTILINE)
+    assert {*listed.split(", "), "kind"} == {name for name in dir(memory) if not name.startswith("_")}
+
+
 @pytest.mark.parametrize(
     ("source", "drawn"),
     [
