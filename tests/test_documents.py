@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import griffe
 import pytest
 
 import ogd
@@ -17,6 +18,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 refresh = importlib.import_module("refresh")
 mathematics = importlib.import_module("mathematics")
+pages = importlib.import_module("pages")
+reference_defaults = importlib.import_module("reference_defaults")
 
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "measurements/README.md")),
@@ -95,6 +98,14 @@ def test_the_reference_has_every_public_name():
                 assert re.search(rf"^::: ogd\.[\w.]+\.{name}$", page, re.MULTILINE), f"ogd.{room}.{name}"
 
 
+@pytest.mark.parametrize("memory", [ogd.ExampleMemory, ogd.GradientMemory])
+def test_the_reference_lists_every_member_of_a_memory(memory):
+    page = (ROOT / "docs" / "reference.md").read_text()
+    entry = page.split(f"::: ogd.memory.{memory.__name__}\n")[1].split("\n:::")[0]
+    (listed,) = re.findall(r"^ +members: \[(.*)\]$", entry, re.MULTILINE)
+    assert {*listed.split(", "), "kind"} == {name for name in dir(memory) if not name.startswith("_")}
+
+
 @pytest.mark.parametrize(
     ("source", "drawn"),
     [
@@ -118,6 +129,20 @@ def test_every_formula_of_the_documents_can_be_drawn():
     assert drawn["how-it-works.md"] >= 4
     with pytest.raises(ValueError, match="not known"):
         mathematics.mathml(r"\unheard")
+
+
+def test_tables_of_sentences_may_wrap_and_those_of_numbers_may_not():
+    row = "<table><tr><td>{0}</td><td style='text-align: right;'>{1}</td><td>{0}</td></tr></table>"
+    numbers = row.format("whatever the first and last column hold", "<code>5.36</code> × (3.65 … 6.86)")
+    assert pages.on_page_content(f"<p>{numbers}</p>") == f"<p>{numbers}</p>"
+    sentences = row.format("a", "whatever a column between them holds")
+    assert pages.on_page_content(numbers + sentences) == numbers + sentences.replace("<table>", "<table data-prose>")
+
+
+def test_the_reference_shows_a_default_s_value():
+    shown = [griffe.Parameter("a", default="defaults.PER_TASK"), griffe.Parameter("b", default="True")]
+    reference_defaults.Defaults().on_function(func=griffe.Function("f", parameters=griffe.Parameters(*shown)))
+    assert [parameter.default for parameter in shown] == ["200", "True"]
 
 
 def test_the_citation_is_of_this_version():

@@ -15,7 +15,7 @@ from small_lab import fit, make
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 README = (EXAMPLES / "README.md").read_text()
-PAGE = (EXAMPLES.parent / "docs" / "examples.md").read_text()
+PAGE = (EXAMPLES.parent / "docs" / "start.md").read_text()
 HELPERS = {"digits.py"}
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path.name not in HELPERS)
 

@@ -18,7 +18,7 @@ def cells(path):
 
 def test_there_are_two_and_the_documents_name_them():
     assert [path.name for path in NOTEBOOKS] == ["laboratory.ipynb", "your_own_model.ipynb"]
-    readme, page = EXAMPLES / "README.md", EXAMPLES.parent / "docs" / "examples.md"
+    readme, page = EXAMPLES / "README.md", EXAMPLES.parent / "docs" / "start.md"
     assert all(f"]({path.name})" in readme.read_text() for path in NOTEBOOKS)
     assert all(f"\n| `{path.name}` |" in page.read_text() for path in NOTEBOOKS)
 

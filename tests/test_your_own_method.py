@@ -1,4 +1,4 @@
-"""docs/your-own-method.md, as a reader would follow it."""
+"""The method of docs/laboratory.md, as a reader would follow it."""
 
 import re
 import subprocess
@@ -12,8 +12,8 @@ from ogd.lab import methods
 from ogd.lab.catalogue import METHODS
 from small_lab import fit, make, weights
 
-PAGE = (Path(__file__).parents[1] / "docs" / "your-own-method.md").read_text()
-METHOD, EXPERIMENT, _ = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+PAGE = (Path(__file__).parents[1] / "docs" / "laboratory.md").read_text()
+_, METHOD, EXPERIMENT, _ = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""How far the records agree with the published tables, and what they cost; from the records alone.
+"""How far the records agree with the published tables; from the records alone.
 
-python measurements/paper/agreement.py --show   prints both as Markdown
+python measurements/paper/agreement.py --show   prints it as Markdown
 """
 
 import math
@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from ogd.lab.progress import clock
 from ogd.lab.reporting import formats
 from ogd.lab.reporting.cells import FORMULA, MARKS, ROUNDING, SLACK, STRICT, Entry
 from ogd.lab.reporting.compare import Comparison
-from ogd.lab.reporting.page import scores, seconds
+from ogd.lab.reporting.page import scores
 from ogd.lab.reporting.report import comparisons
 from ogd.lab.reporting.tables import mean_std, signed
 
@@ -21,11 +20,10 @@ NAMES = tuple(mark.name for mark in MARKS)
 
 
 def show() -> None:
-    """Print a line per published table, all cells by each rule, and every experiment's time."""
+    """Print a line per published table, and all cells by each rule."""
     found = comparisons(RESULTS)
     tables(found)
     rules(found)
-    times(found)
 
 
 def tables(found: list[Comparison]) -> None:
@@ -59,17 +57,6 @@ def former(entry: Entry) -> str:
     if abs(d) <= max(2 * max(s, entry.published.std) + SLACK, ROUNDING):
         return "agrees"
     return "better" if d > 0 else "short"
-
-
-def times(found: list[Comparison]) -> None:
-    """Print what every experiment took."""
-    print("\n| experiment | runs | time on one core |\n| --- | ---: | ---: |")
-    records = [record for one in found for record in one.found.records()]
-    for one in found:
-        if one.found.share:
-            time = clock(seconds(one.found.records()))
-            print(f"| {one.experiment.where}, {one.experiment.name} | {one.runs.split(' run')[0]} | {time} |")
-    print(f"| all, what they share once | | {clock(seconds(records))} |")
 
 
 def _most(formula: str) -> str:

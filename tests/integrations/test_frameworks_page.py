@@ -1,4 +1,4 @@
-"""The code of the frameworks' pages runs, each in a scope of its own."""
+"""The code of the pages about frameworks runs, each in a scope of its own."""
 
 import re
 from pathlib import Path
@@ -11,9 +11,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize(
     ("page", "extra", "package"),
     [
-        ("lightning", "lightning", "lightning"),
+        ("frameworks", "lightning", "lightning"),
         ("huggingface", "hf", "transformers"),
-        ("avalanche", "avalanche", "avalanche"),
+        ("frameworks", "avalanche", "avalanche"),
     ],
 )
 def test_code_runs(page, extra, package, tmp_path, monkeypatch):

@@ -114,8 +114,8 @@ def test_it_is_drawn_in_its_look(registered, out):
 
 def test_an_experiment_of_a_plugin_is_listed_and_reported(tmp_path, capsys):
     plugin = tmp_path / "mine.py"
-    document = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
-    plugin.write_text(re.findall(r"```python\n(.*?)```", document, re.DOTALL)[0])
+    document = (Path(__file__).parents[2] / "docs" / "records.md").read_text(encoding="utf-8")
+    plugin.write_text(re.findall(r"```python\n(.*?)```", document, re.DOTALL)[1])
     cli.main(["list", "--plugin", str(plugin)])
     assert "  storage " in capsys.readouterr().out
     folder = make(tmp_path / "records", ["storage"])

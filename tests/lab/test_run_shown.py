@@ -156,6 +156,6 @@ def test_event_files_go_to_a_folder_per_run_and_replace_older_ones(tiny_folder, 
 def test_the_document_shows_what_the_records_say(mnist):
     requests = [resolve("rotated", method, mnist, init="glorot") for method in ("ogd", "sgd", "er")]
     drawn = sparklines([list(find(ROOT / "results", request).values())[:5] for request in requests])
-    text = (ROOT / "docs" / "running.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "laboratory.md").read_text(encoding="utf-8")
     shown = [line.split() for line in text[text.index(drawn.title) : text.index(drawn.caption)].splitlines()]
     assert shown[1:-1] == [[*drawn.columns], *([*line] for group in drawn.groups for line in group)]

@@ -96,7 +96,7 @@ class GradientMemory(Memory):
             remembered outputs drift with them.
         chunk_size: how many examples are differentiated at a time; None: the number that fits 256 MiB.
         dtype: the type in which gradients are stored; None: that of the parameters. torch.bfloat16 takes half the
-            bytes, but because of its rounding updates change remembered outputs a little (docs/sizes.md).
+            bytes, but because of its rounding updates change remembered outputs a little (docs/speed.md).
         sharded: whether each rank of torch.distributed keeps only its share of the stored gradients.
         distributed: whether the ranks share one memory. False: each rank has its own memory, for its own model.
     """

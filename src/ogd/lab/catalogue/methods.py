@@ -1,4 +1,4 @@
-"""The methods as data. A new one is an entry here and a file in `ogd.lab.methods`; see docs/your-own-method.md."""
+"""The methods as data. A new one is an entry here and a file in `ogd.lab.methods`; see docs/laboratory.md."""
 
 from collections.abc import Mapping
 from dataclasses import replace
