@@ -1,48 +1,46 @@
-"""A stream without tasks: the digits turn slowly from 0° to 90°, and nobody says when something new begins.
+"""A stream without tasks: digits turn slowly from 0° to 90°, and nobody says when something new begins.
 
-    python examples/stream.py
+    python examples/stream.py          # needs: pip install ogd
 
-`memory.observe(x, y)` keeps a uniform draw of all that was seen, with the model's outputs of that time. The optimizer's
-step rehearses it. Where a stream has no tasks there is no moment to call `memory.remember`.
+`memory.observe(x, y)` takes the place of `memory.remember`: it keeps a uniform draw of all batches so far, with the
+model's outputs of that time. It prints how many examples were kept, and a table: the accuracy on digits of four angles
+before they begin to turn, and at the end without protection and with it.
 """
 
 import torch
-from digits import digits
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 import ogd
 
 
-def stream(examples):
-    """Batches of 10 images; each tenth of the stream is turned by 10° more than the one before."""
-    x, y = zip(*(digits(angle, examples) for angle in range(0, 100, 10)), strict=True)
-    for turned, labels in zip(x, y, strict=True):
-        for rows in torch.arange(examples).split(10):
-            yield turned[rows], labels[rows]
-
-
-def trained(examples, protected):
+def learned(stream, tests, examples, protected):
+    """Return the memory, and the accuracies after the first tenth of the stream and after the last."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     memory = ogd.ExampleMemory(model, per_task=500)  # 500 in all
     if protected:
         memory.protect(optimizer)
-    for x, y in stream(examples):
-        optimizer.zero_grad()
-        cross_entropy(model(x), y).backward()
-        optimizer.step()
-        memory.observe(x, y)
-    return model, memory
+    scores = []
+    for tenth in stream:
+        for rows in torch.arange(examples).split(10):
+            x, y = tenth.train.x[rows], tenth.train.y[rows]
+            optimizer.zero_grad()
+            cross_entropy(model(x), y).backward()
+            optimizer.step()
+            memory.observe(x, y)
+        scores.append(ogd.forgetting(model, tests))
+    return memory, scores[0], scores[-1]
 
 
 def main(examples=2000):
-    tests = {f"{angle}°": digits(angle, 1000, "test") for angle in (0, 30, 60, 90)}
-    plain, _ = trained(examples, protected=False)
-    guarded, memory = trained(examples, protected=True)
-    print(f"{memory.observed:,} examples seen, {len(memory)} kept; before: unprotected; after: protected")
-    print(ogd.compare(ogd.forgetting(plain, tests), ogd.forgetting(guarded, tests)))
+    stream = ogd.lab.benchmarks.rotated(angles=list(range(0, 100, 10))).tasks  # MNIST, which comes with ogd
+    tests = {f"{10 * i}°": (stream[i].test.x[:2000], stream[i].test.y[:2000]) for i in (0, 3, 6, 9)}
+    _, before, plain = learned(stream, tests, examples, protected=False)
+    memory, _, protected = learned(stream, tests, examples, protected=True)
+    print(f"{memory.observed:,} examples seen, {len(memory)} kept")
+    print(ogd.compare(before, plain, protected=protected))
 
 
 if __name__ == "__main__":

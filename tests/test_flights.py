@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from example_scripts import block, frame
 from ogd.lab.data import flights
 
 ROOT = Path(__file__).parents[1]
@@ -97,9 +98,12 @@ def test_the_example_goes_on_from_what_it_saved(made, tmp_path, monkeypatch, cap
     monkeypatch.setattr(sys, "argv", ["flights.py", "data", str(tmp_path / "service")])
     runpy.run_path(str(ROOT / "examples" / "flights.py"), run_name="__main__")
     first = capsys.readouterr().out
-    assert "after month 12" in first
-    assert "holds 1,200 flights" in first
-    weights = (tmp_path / "service" / "month-12" / "model.safetensors").read_bytes()
+    assert "after month 12 the memory holds 1,200 flights" in first
+    assert frame(first) == frame(block("flights"))
+    service = tmp_path / "service" / "protected"
+    weights = (service / "month-12" / "model.safetensors").read_bytes()
     example = runpy.run_path(str(ROOT / "examples" / "flights.py"))
-    example["monthly_job"](made, 12, tmp_path / "service")  # the last job once more, as after a kill
-    assert (tmp_path / "service" / "month-12" / "model.safetensors").read_bytes() == weights
+    example["monthly_job"](made, 12, service)  # the last job once more, as after a kill
+    assert (service / "month-12" / "model.safetensors").read_bytes() == weights
+    plain = (tmp_path / "service" / "plain" / "month-12" / "model.safetensors").read_bytes()
+    assert plain != weights
