@@ -34,7 +34,8 @@ def test_a_folder_is_listed_once_with_all_that_it_is_for(tmp_path, mnist):
     )
     assert f" | {uses} | OGD | {setting(quickly)} | 2 |" in lines[f"rotated-ogd-{quickly.key}"]
     full = resolve("rotated", "sgd", mnist, init=INIT)
-    assert " | rotated: SGD; every: SGD; init, rotated: SGD; which: SGD | SGD |" in lines[f"rotated-sgd-{full.key}"]
+    uses = "rotated: SGD; every: SGD; init, rotated: SGD; which: SGD; gradients-rotated: SGD; gradients-newest: SGD"
+    assert f" | {uses} | SGD |" in lines[f"rotated-sgd-{full.key}"]
     other = text[text.index("## Of other settings") :]
     assert " | SGD | rotated 0° 10° 20° 30° 40°, seed 7 | 1 |" in other
     assert "`tuning/ewc-rotated.json`." in other

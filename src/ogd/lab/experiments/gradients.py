@@ -59,7 +59,12 @@ NEWEST = Experiment(
     "last",
     tuple(title for title, _ in BENCHMARKS.values()),
     tuple(
-        Row(label, method, tuple({**benchmark, **options} for _, benchmark in BENCHMARKS.values()))
+        Row(
+            label,
+            method,
+            tuple({**benchmark, **options} for _, benchmark in BENCHMARKS.values()),
+            subject=method == "ogd",
+        )
         for label, (method, options) in COMPARED.items()
     ),
     runs=3,
