@@ -266,27 +266,26 @@ def cells(found: list[list[float]]) -> list[str]:
 
 def show() -> None:
     """Print the record as Markdown."""
-    if not RECORD.exists():
-        print("Not measured yet.")
-        return
     record = json_files.load(RECORD)
-    runs, times, peaks = record["runs"], record["seconds"], record["peaks"]
+    runs, times, peaks = record["runs"], record.get("seconds", {}), record["peaks"]
     print("| trained | against forgetting | old text | new text | mean | time | memory | kept |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     first = cells([runs[f"first {seed}"]["losses"] for seed in SEEDS])
     print(f"| before | | {' | '.join(first)} | | | |")
     for kind, title in KINDS.items():
         ways = [way for one, way in ROWS if one == kind]
-        losses = {way: [runs[f"{kind} {way} {seed}"]["losses"] for seed in SEEDS] for way in ways}
-        best = min(ways, key=lambda way: sum(map(sum, losses[way])))
+        losses = {way: [runs[k]["losses"] for seed in SEEDS if (k := f"{kind} {way} {seed}") in runs] for way in ways}
+        best = min(ways, key=lambda way: statistics.mean(map(sum, losses[way])))
         for way in ways:
             name, (old, new, both) = f"{kind} {way}", cells(losses[way])
-            time_ratio = statistics.median(a / b for a, b in zip(times[name], times["full plain"], strict=True))
+            pairs = zip(times.get(name, ()), times.get("full plain", ()), strict=True)
+            ratios = [a / b for a, b in pairs], [peaks[name] / peaks["full plain"]] if name in peaks else []
+            slower, larger = (f"{statistics.median(found):.2f} ×" if found else "–" for found in ratios)
             kept = runs[f"{name} {SEEDS[0]}"]["bytes"]
             print(
                 f"| {'' if way != ways[0] else title} | {WAYS[way]} | {old} | {new} "
-                f"| {f'**{both}**' if way == best else both} | {time_ratio:.2f} × "
-                f"| {peaks[name] / peaks['full plain']:.2f} × | {f'{kept / 1e6:,.2f} MB' if kept else '–'} |"
+                f"| {f'**{both}**' if way == best else both} | {slower} | {larger} "
+                f"| {f'{kept / 1e6:,.2f} MB' if kept else '–'} |"
             )
 
 
