@@ -12,7 +12,6 @@ of curvature λ then s k η λ ≤ ½, half of the way to its minimum. Functions
 number for each run.
 """
 
-import math
 from collections.abc import Iterable
 
 import torch
@@ -57,13 +56,13 @@ def descent_scale(loss: Tensor, added: Tensor, every: int, rate: float) -> Tenso
 
 
 def sgd_rate(lr: float, momentum: float) -> float:
-    """Return η / √(1 − μ): a gradient moves the weights by η at once, and by η / (1 − μ) in the end.
+    """Return η / (1 − μ): how far a gradient moves the weights in the end.
 
     Examples:
         >>> sgd_rate(0.5, momentum=0.75)
-        1.0
+        2.0
     """
-    return lr / math.sqrt(max(1 - momentum, 1e-6))
+    return lr / max(1 - momentum, 1e-6)
 
 
 def joint_norm(tensors: Iterable[Tensor]) -> Tensor:
