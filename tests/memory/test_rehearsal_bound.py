@@ -96,7 +96,7 @@ def test_no_step_of_sgd_promises_to_lower_the_remembered_loss_by_more_than_all_o
         model = network()
         memory = ExampleMemory(model, per_task=20)
         memory.remember(blobs(1))
-        optimizer = optim.SGD(model.parameters(), lr=rate * (1 - momentum), momentum=momentum)
+        optimizer = optim.SGD(model.parameters(), lr=2 * rate / (1 + 1 / (1 - momentum)), momentum=momentum)
         rehearsal = memory.protect(optimizer, every=1, batch_size=20, bound=bound)
         with torch.no_grad():
             model[4].weight.mul_(3)

@@ -56,13 +56,13 @@ def descent_scale(loss: Tensor, added: Tensor, every: int, rate: float) -> Tenso
 
 
 def sgd_rate(lr: float, momentum: float) -> float:
-    """Return η / (1 − μ): how far a gradient moves the weights in the end.
+    """Return how far a gradient moves the weights: the mean of η, at once, and η / (1 − μ), in the end.
 
     Examples:
         >>> sgd_rate(0.5, momentum=0.75)
-        2.0
+        1.25
     """
-    return lr / max(1 - momentum, 1e-6)
+    return lr * (1 + 1 / max(1 - momentum, 1e-6)) / 2
 
 
 def joint_norm(tensors: Iterable[Tensor]) -> Tensor:
