@@ -37,8 +37,8 @@ def started(name: str = "mlp", **options: Any) -> tuple[ExampleMemory, Tensor, T
 class ByHand:
     """Adds the gradient of the remembered loss as users would without a hook, with a bound or without."""
 
-    def __init__(self, memory: ExampleMemory, bound: float | None) -> None:
-        self.memory, self.bound, self.norm = memory, bound, 0.0
+    def __init__(self, memory: ExampleMemory, bound: float | None, optimizer: optim.Optimizer) -> None:
+        self.memory, self.bound, self.norm, self.optimizer = memory, bound, 0.0, optimizer
 
     def add(self, weight: float, **options: Any) -> None:
         loss = self.memory.remembered_loss(**options)
@@ -54,6 +54,11 @@ class ByHand:
                 middle = (scale + too_large) / 2
                 fits = (own + middle * added).norm() <= self.bound * self.norm
                 scale, too_large = (middle, too_large) if fits else (scale, middle)
+        group = self.optimizer.param_groups[0]
+        if self.bound is not None and isinstance(self.optimizer, optim.SGD):
+            reach = [group["lr"] * sum(group["momentum"] ** n for n in range(steps)) for steps in (1, 1000)]
+            promised = float(added @ added) / weight * sum(reach) / 2
+            scale = min(scale, float(loss) / promised)
         for p, a in zip(params, (scale * added).split([p.numel() for p in params]), strict=True):
             p.grad += a.view_as(p)
 
@@ -130,7 +135,10 @@ def test_every_loop_and_optimizer_is_as_by_hand(loop: str, kind: str, bound: flo
     memory, x, y = started()
     hand = copy.deepcopy(memory)
     optimizer, other = (OPTIMIZERS[kind](m.model.parameters()) for m in (memory, hand))
-    rehearsal, by_hand = memory.protect(optimizer, every=2, batch_size=5, alpha=0.5, bound=bound), ByHand(hand, bound)
+    rehearsal, by_hand = (
+        memory.protect(optimizer, every=2, batch_size=5, alpha=0.5, bound=bound),
+        ByHand(hand, bound, other),
+    )
     for step in range(1, 7):
         LOOPS[loop](optimizer, memory.model, x, y, nothing)
         extra = (lambda: by_hand.add(2, batch_size=5, alpha=0.5)) if step % 2 == 0 else lambda: None
