@@ -58,7 +58,7 @@ class ByHand:
         if self.bound is not None and isinstance(self.optimizer, optim.SGD):
             reach = [group["lr"] * sum(group["momentum"] ** n for n in range(steps)) for steps in (1, 1000)]
             promised = float(added @ added) / weight * sum(reach) / 2
-            scale = min(scale, float(loss) / promised)
+            scale = min(scale, float(loss.detach()) / promised)
         for p, a in zip(params, (scale * added).split([p.numel() for p in params]), strict=True):
             p.grad += a.view_as(p)
 
