@@ -269,7 +269,10 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         (["run", "--model", "cnn", "--hidden", "9", "9"], "--hidden: a cnn has one hidden linear layer, not 2"),
         (["run", "--init", "xavier"], "--init: there is no 'xavier'"),
         (["run", "--benchmark", "split", "--heads", "mutli"], "--heads: there is no 'mutli'; did you mean 'multi'?"),
-        (["tune", "agem"], "METHOD: agem has no option to choose; der, rehearsal, ewc have one; see ogd tune --help"),
+        (
+            ["tune", "agem"],
+            "METHOD: agem has no option to choose; ogd, der, rehearsal, ewc have one; see ogd tune --help",
+        ),
         (["tune", "deer"], "there is no method 'deer'; did you mean 'der'? See ogd tune --help"),
         (["tune", "ewc", "--grid", "1", "-1"], "--grid: ewc_lambda: must be a number of at least 0"),
         (["tune", "der", "--grid", "1", "1"], "--grid: has a value twice"),

@@ -187,7 +187,10 @@ def test_what_is_packed_is_not_trained_again(tiny_folder, tmp_path, capsys):
     pack(tmp_path)
     with runner.reading_only():
         assert run(capsys, *small, 2, "--json")[1] == before
-        assert run(capsys, *small, 2)[2] == f"records: {tmp_path / 'other.runs.jsonl'}\n" * 2
+        assert (
+            run(capsys, *small, 2)[2]
+            == f"records: {tmp_path / 'other.runs.jsonl'}\nto draw them: ogd report {tmp_path}\n" * 2
+        )
     code, more, _ = run(capsys, *small, 3, "--json")
     assert code == 0
     assert [one for one in json.loads(more) if one["run"] < 2] == json.loads(before)

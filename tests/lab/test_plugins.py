@@ -173,7 +173,7 @@ def test_a_plugin_that_cannot_be_loaded_is_one_line(tmp_path, monkeypatch, text,
 
 
 def test_other_ways_to_name_a_plugin(plugin, tmp_path):
-    assert command("list", "--plugin").stderr == "ogd: --plugin: expected one argument\n"
+    assert command("list", "--plugin").stderr == "ogd: --plugin: expected one argument; see ogd --help\n"
     assert "last-few" in command("list", "--plug", plugin).stdout
     (tmp_path / "plugin.txt").write_text("")
     assert "its name must end in .py" in command("list", "--plugin", tmp_path / "plugin.txt").stderr

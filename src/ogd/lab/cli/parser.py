@@ -160,7 +160,7 @@ def fail(message: str, code: int) -> NoReturn:
 
 def load_plugins(arguments: Sequence[str] | None) -> None:
     """Load the files that follow --plugin."""
-    early = Parser(add_help=False, allow_abbrev=False)
+    early = Parser(prog="ogd", add_help=False, allow_abbrev=False)
     add_plugin(early)
     for file in early.parse_known_args(arguments)[0].plugin:
         load_plugin(file)

@@ -44,6 +44,7 @@ class Row:
     speed: str = ""  # the ratio of `ogd bench` that belongs to it
     look: Look | None = None  # its method's, unless given
     subject: bool = False  # the method in question: drawn on top, and its average is in the summary
+    yardstick: bool = False  # beside the method in question, with records that other experiments have, too
 
 
 @dataclass(frozen=True)

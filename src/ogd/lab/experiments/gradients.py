@@ -33,7 +33,7 @@ def _rows(benchmark: Setting, numbers: tuple[int, ...]) -> tuple[Row, ...]:
         look = Look(METHODS["ogd"].look.colour, marker, dashes)
         found.append(Row(f"OGD, μ = {mu:g}", "ogd", settings, look=look, subject=True))
     level = ({**benchmark, "init": INIT},) * len(numbers)
-    return (*found, *(Row(label, method, level) for label, method in OTHERS.items()))
+    return (*found, *(Row(label, method, level, yardstick=True) for label, method in OTHERS.items()))
 
 
 def _over_numbers(name: str) -> Experiment:
@@ -64,6 +64,7 @@ NEWEST = Experiment(
             method,
             tuple({**benchmark, **options} for _, benchmark in BENCHMARKS.values()),
             subject=method == "ogd",
+            yardstick=method != "ogd",
         )
         for label, (method, options) in COMPARED.items()
     ),

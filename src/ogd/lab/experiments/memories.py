@@ -50,9 +50,15 @@ LOOKS = {
 def _rows(columns: Iterable[Setting], compared: dict[str, tuple[str, Setting]] = COMPARED) -> tuple[Row, ...]:
     columns, found = tuple(columns), []
     for label, (method, options) in compared.items():
-        settings = tuple({**column, **options, "init": INIT} for column in columns)
+        settings = tuple({**column, **options, **_tamed(method, column), "init": INIT} for column in columns)
         found.append(Row(label, method, settings, look=LOOKS.get(label), subject=method == "ogd"))
     return tuple(found)
+
+
+def _tamed(method: str, column: Setting) -> Setting:
+    """Return a smaller λ where EWC diverges with the one that was tuned on MNIST."""
+    turned_clothes = (column.get("data"), column["benchmark"]) == ("fashion", "rotated")
+    return {"ewc_lambda": 30.0} if method == "ewc" and turned_clothes else {}
 
 
 def _only(*labels: str) -> dict[str, tuple[str, Setting]]:
@@ -195,7 +201,8 @@ WORLDS = Experiment(
     ),
     runs=5,
     note="One epoch per task at a learning rate of 0.005; 200 examples or gradients of each task are stored. The α of "
-    "DER++ and the λ of EWC were tuned on MNIST, and Fashion-MNIST has the same values.",
+    "DER++ and the λ of EWC were tuned on MNIST, and Fashion-MNIST has the same values; on its Rotated the λ of 100 "
+    "diverges, and 30 stands in.",
     profile="one epoch per task",
     named=True,
 )

@@ -36,10 +36,9 @@ class ExperimentRuns:
 
     @property
     def share(self) -> float:
-        """The fraction of its settings that have a run; 0 if the method in question has none."""
-        there = [bool(runs) for answer in self.trained for runs in answer.runs]
-        subject = [bool(runs) for answer in self.trained if answer.row.subject for runs in answer.runs]
-        return sum(there) / len(there) if any(subject) or not subject else 0.0
+        """The fraction of its settings that have a run; those of yardsticks do not count."""
+        there = [bool(runs) for answer in self.trained if not answer.row.yardstick for runs in answer.runs]
+        return sum(there) / len(there)
 
     def records(self) -> Iterator[RunRecord]:
         for answer in self.trained:
