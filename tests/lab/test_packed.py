@@ -187,10 +187,8 @@ def test_what_is_packed_is_not_trained_again(tiny_folder, tmp_path, capsys):
     pack(tmp_path)
     with runner.reading_only():
         assert run(capsys, *small, 2, "--json")[1] == before
-        assert (
-            run(capsys, *small, 2)[2]
-            == f"records: {tmp_path / 'other.runs.jsonl'}\nto draw them: ogd report {tmp_path}\n" * 2
-        )
+        told = f"records: {tmp_path / 'other.runs.jsonl'}\n" * 2 + f"to draw them: ogd report {tmp_path}\n"
+        assert run(capsys, *small, 2)[2] == told
     code, more, _ = run(capsys, *small, 3, "--json")
     assert code == 0
     assert [one for one in json.loads(more) if one["run"] < 2] == json.loads(before)

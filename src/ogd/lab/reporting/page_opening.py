@@ -45,7 +45,7 @@ def opening(comparisons: Sequence[Comparison], settings: Sequence[Own]) -> Openi
             for line, answer in zip(one.lines, one.found.answers, strict=False)
             if one.experiment.value == "final" and count_dead(runs := answer.runs[0]) < len(runs)
         ]
-        if len(found) > 1 and len(one.experiment.columns) > 1:
+        if one.shown and len(found) > 1 and len(one.experiment.columns) > 1:
             return Opening(one.title, one.experiment.name, tuple(found))
     groups: dict[tuple[str, str], dict[str, Own]] = {}
     for own in settings:
