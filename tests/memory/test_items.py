@@ -420,10 +420,11 @@ def test_weights_that_move_without_protection_are_noticed() -> None:
 
 def test_arrays_numbers_and_texts_come_back_as_they_were(tmp_path: Path) -> None:
     item = {"a": np.arange(3), "b": np.float32(0.5), "c": [1, 2.5, "text", None, True], "d": (np.zeros((2, 2)),)}
-    memory = ExampleMemory(nn.Linear(1, 1), loss=lambda model, batch: model(torch.ones(1, 1)).sum(), collate=list)
+    own: Any = {"loss": lambda model, batch: model(torch.ones(1, 1)).sum(), "collate": list}
+    memory = ExampleMemory(nn.Linear(1, 1), **own)
     memory.remember([item] * 2)
     memory.save(tmp_path / "m.safetensors")
-    again = load(tmp_path / "m.safetensors", memory.model, loss=memory.user_loss.loss, collate=list)
+    again = load(tmp_path / "m.safetensors", memory.model, **own)
     for kept in (memory.examples.items[0], again.examples.items[1]):
         found = kept.unpack()
         assert str(found) == str(item)
@@ -433,10 +434,11 @@ def test_arrays_numbers_and_texts_come_back_as_they_were(tmp_path: Path) -> None
 def test_arrays_of_unusual_types_are_kept(tmp_path: Path) -> None:
     item = {"depth": np.array([7, 65535], dtype=np.uint16), "stars": np.array([0.5, 1e9], dtype=">f4")}
     item["counts"] = torch.tensor([1, 2**31]).to(torch.uint32)
-    memory = ExampleMemory(nn.Linear(1, 1), loss=lambda model, batch: model(torch.ones(1, 1)).sum(), collate=list)
+    own: Any = {"loss": lambda model, batch: model(torch.ones(1, 1)).sum(), "collate": list}
+    memory = ExampleMemory(nn.Linear(1, 1), **own)
     memory.remember([item])
     memory.save(tmp_path / "m.safetensors")
-    again = load(tmp_path / "m.safetensors", memory.model, loss=memory.user_loss.loss, collate=list)
+    again = load(tmp_path / "m.safetensors", memory.model, **own)
     for kept in (memory, again):
         found = kept.examples.items[0].unpack()
         assert all(found[name].tolist() == value.tolist() for name, value in item.items())

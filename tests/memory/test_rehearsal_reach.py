@@ -167,7 +167,7 @@ def test_frozen_models_without_a_gradient_are_told_when_they_are_trained(tmp_pat
 
 
 def test_one_example_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ogd.memory.example_memory.CHUNK_SIZE", 4)
+    monkeypatch.setattr("ogd.memory.examples.pairs.CHUNK_SIZE", 4)
     memory = memory_of(Net, {})
     graphs = []
     memory.model.register_forward_hook(lambda _, args, z: graphs.append((len(z), z.requires_grad)))

@@ -1,13 +1,11 @@
 """class ExampleMemory: keep a few examples with the model's outputs, and protect these outputs by rehearsal."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Generator, Tensor, nn
-from torch.utils.data import default_collate
 
 from ogd import defaults, seeds
 from ogd.checks import whole_number
@@ -24,33 +22,28 @@ from ogd.memory.arguments import (
     check_functions,
     check_generator,
     check_logits,
-    check_loss_weights,
     check_merge,
     check_optional_count,
     check_task,
 )
-from ogd.memory.changes.other_weights import SAMPLED_ROWS, Fingerprint, warn_of_other_weights
-from ogd.memory.data.batches import CHUNK_BYTES, CHUNK_SIZE, Chunk, as_pair, length
+from ogd.memory.changes.other_weights import Fingerprint, warn_of_other_weights
+from ogd.memory.data.batches import as_pair, length
 from ogd.memory.data.budget import Budget
-from ogd.memory.data.calling import Logits, ScoredModel, as_inputs, scores
-from ogd.memory.data.distributed_sampling import all_examples
-from ogd.memory.data.items import Collate, draw_items
-from ogd.memory.data.sampling import Sample
-from ogd.memory.examples.clustering import ClusteredSample
-from ogd.memory.examples.examples_state import examples_from_state, examples_state, items_from_state, items_state
-from ogd.memory.examples.kept_examples import Batch, Examples, Task
-from ogd.memory.examples.kept_items import Item, Items, gather_items
-from ogd.memory.examples.loss import original_outputs, reference_losses, remembered_loss, squared_change
-from ogd.memory.examples.prefetch import Prefetcher, draw
-from ogd.memory.examples.recording import record_examples
-from ogd.memory.examples.rehearsal_gradient import micro_batches, sum_gradients
+from ogd.memory.data.calling import Logits
+from ogd.memory.data.items import Collate
+from ogd.memory.examples.example_kind import DrawnBatch, ExampleKind, NewTask
+from ogd.memory.examples.kept_examples import Examples
+from ogd.memory.examples.kept_items import Items
+from ogd.memory.examples.pairs import Pairs
+from ogd.memory.examples.rehearsal_gradient import sum_gradients
 from ogd.memory.examples.reservoir import reservoir
-from ogd.memory.examples.user_loss import CHUNK, Loss, UserLoss, by_collate
+from ogd.memory.examples.user_items import UserItems
+from ogd.memory.examples.user_loss import Loss
 from ogd.memory.explanation import Explanation, explain_examples, explain_items
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.checkpointing import checkpointing
-from ogd.memory.model.eval_mode import eval_mode, isolated_eval_mode
-from ogd.memory.model.parameters import device_of, unwrap
+from ogd.memory.model.eval_mode import eval_mode
+from ogd.memory.model.parameters import device_of
 from ogd.memory.model.supported import check_model
 from ogd.memory.model.training_pass import TrainingPass
 from ogd.memory.optimizers.rehearsal_hooks import Rehearsal
@@ -62,7 +55,6 @@ from ogd.memory.ranks.sharded_parameters import is_sharded
 from ogd.memory.stats import ExampleStats
 
 EXPLAINED = 64  # examples: enough to find their packing
-REFERENCE = 256  # examples: enough to estimate a loss
 ROUNDING = {torch.bfloat16: 0.2, torch.float16: 0.05}  # largest relative change of outputs by rounding
 ROUNDING_ELSE = 0.02
 
@@ -145,12 +137,14 @@ class ExampleMemory(Memory):
         if shift_labels is not None:
             check_flag("shift_labels", shift_labels)
         self.shift_labels = shift_labels
-        self.user_loss = None if loss is None else UserLoss(loss, collate, outputs)
-        self.examples: Examples | Items = Examples() if loss is None else Items()
+        self._example_kind: ExampleKind[Any, Any] = (
+            Pairs(model, logits, shift_labels) if loss is None else UserItems(model, loss, collate, outputs)
+        )
+        self.examples: Examples | Items = self._example_kind.empty()
         self.seed = torch_seed()
         self.draws = 0  # number of rehearsed batches, which seeds the next draw
         self.observed = 0  # number of examples of the stream so far
-        self._prefetcher, self._training_pass = Prefetcher(), TrainingPass()
+        self._training_pass = TrainingPass()
         self._resumed: list[tuple[int, float]] = []  # `_progress` of a loaded state, for optimizers to be protected
         self._alike: Examples | Items | None = None  # the last examples that were found equal on all ranks
         self._had_protected_step = True  # whether there was a protected step since the last task was remembered
@@ -228,32 +222,18 @@ class ExampleMemory(Memory):
         if self.observed:
             raise ValueError("this memory keeps a stream (observe): use another memory to remember tasks")
         self._settle_and_check()
-        if self.user_loss is not None:
-            if (choose, merge, classes, logits) != ("uniform", 1, None, None):
-                raise ValueError(
-                    "choose=, merge=, classes= and logits= are for pairs (x, y), and this memory has a loss="
-                )
-            self._remember_items(self.user_loss, data, count, self._generator(generator))
-            return
-        model = ScoredModel(self.model, logits or self.logits, classes)
-        draws = self._generator(generator)
-        drawn = None if count is None else int(count) * int(merge)
-        sample = Sample(as_inputs(model.model, data), drawn, draws, CHUNK_SIZE, choose == "balanced")
-        if count is not None and merge > 1:
-            sample = ClusteredSample(sample, int(count))
-        task = Task(None if model.classes is None else tuple(model.classes), logits)
+        new = NewTask(data, None if count is None else int(count), self._generator(generator), choose, int(merge))
+        new = replace(new, classes=classes, logits=logits, shared=self._shared)
+        self._example_kind.check_task(new)
         with self._remembering():
-            chunks: Iterable[Chunk] = all_examples(sample) if self._shared else sample
-            draws = common_generator(draws) if self._shared else draws
-            with isolated_eval_mode(model.model), torch.no_grad():
-                params, device = self._parameters.trainable(), device_of(self.model)
-                new = record_examples(
-                    model, params, chunks, device, expected=sample.count, shift_labels=self.shift_labels
-                )
-                examples = self._examples_here().with_task(new, task)
-            if len(examples) == len(self):
-                raise ValueError("data is empty: there is no example to remember")
-            self._keep_task(self._within_budget(examples, draws))
+            params = self._parameters.trainable()
+            examples = self._example_kind.with_task(self._examples_here(), new, params)
+            draws = common_generator(new.generator) if self._shared else new.generator
+            examples = self._example_kind.measured(self._within_budget(examples, draws), params)
+            if not len(self):
+                self.seed = torch_seed(self._shared)
+            self._replace(examples)
+            self._had_protected_step = False
 
     def protect(
         self,
@@ -302,7 +282,7 @@ class ExampleMemory(Memory):
         """
         check_every(every, auto=False)
         check_count("batch_size", batch_size)
-        self._check_loss_weights(alpha, labels)
+        self._example_kind.check_weights(alpha, labels)
         check_bound(bound)
         optimizers = self._protectable(optimizer)
         resumed = self._take_resumed(len(optimizers))
@@ -330,7 +310,7 @@ class ExampleMemory(Memory):
             >>> memory.task_sizes, memory.observed
             ((8,), 30)
         """
-        if self.user_loss is not None:
+        if not isinstance(self._example_kind, Pairs) or not isinstance(self.examples, Examples):
             raise ValueError(
                 "observe is for batches (x, y), and this memory has a loss=: remember tasks, a list of items"
             )
@@ -353,13 +333,11 @@ class ExampleMemory(Memory):
         if not enter:
             self.observed += n
             return
-        model = ScoredModel(self.model, self.logits)
-        with self._statistics.called_modules() as called, isolated_eval_mode(model.model), torch.no_grad():
-            params, rows = self._parameters.trainable(), torch.tensor(enter)
-            device, shift_labels = device_of(self.model), self.shift_labels
-            new = list(record_examples(model, params, [chunk], device, rows=rows, shift_labels=shift_labels))
-        examples = self._examples_here().select(torch.tensor(stay)) if stay else Examples()
-        examples = examples.with_more(new) if stay else examples.with_task(new, Task())
+        with self._statistics.called_modules() as called:
+            params = self._parameters.trainable()
+            examples = self._example_kind.with_part_of_stream(
+                self._example_kind.moved(self.examples), chunk, stay, enter, params
+            )
         self.budget.check(examples)
         with self._transaction():
             self._replace(examples)
@@ -391,7 +369,7 @@ class ExampleMemory(Memory):
             >>> memory.remembered_loss().backward()
         """
         check_count("batch_size", batch_size)
-        self._check_loss_weights(alpha, labels)
+        self._example_kind.check_weights(alpha, labels)
         found = self._loss_of_batch(batch_size, alpha, labels)
         return None if found is None else found[0] / found[1]
 
@@ -437,29 +415,20 @@ class ExampleMemory(Memory):
         check_classes(classes)
         check_logits(logits)
         self._check_parameters()
-        if self.user_loss is not None:
-            with isolated_eval_mode(self.model), torch.no_grad():
-                some = [Item.of(item) for item in draw_items(data, EXPLAINED, Generator().manual_seed(0))]
-                if not some:
-                    raise ValueError("data is empty: there is no item to explain")
-                items = Items().with_task(some, self.user_loss.collate_for(data))
-                return explain_items(self.user_loss.with_outputs(self.model, items, 0))
-        model = ScoredModel(self.model, logits or self.logits, classes)
-        sample = Sample(as_inputs(model.model, data), EXPLAINED, Generator().manual_seed(0), EXPLAINED)
-        with isolated_eval_mode(model.model), torch.no_grad():
-            params, device = self._parameters.trainable(), device_of(self.model)
-            found = record_examples(model, params, sample, device, shift_labels=self.shift_labels)
-            examples = Examples().with_task(found, Task())
-        if not len(examples):
+        new = NewTask(data, EXPLAINED, Generator().manual_seed(0), classes=classes, logits=logits)
+        self._example_kind.check_task(new)
+        kept = self._example_kind.sample(new, self._parameters.trainable())
+        if not len(kept):
             raise ValueError("data is empty: there is no example to explain")
-        return explain_examples(examples)
+        return explain_items(kept) if isinstance(kept, Items) else explain_examples(kept)
 
     def stats(self) -> ExampleStats:
         """Measure how far the remembered outputs of each task have moved."""
         self._check_parameters()
         if self._protections:
             self._check_moves()
-        drift = tuple(self._output_change(self.examples.rows_of(t))[0] for t in range(len(self.task_sizes)))
+        kept = self._examples_here()
+        drift = tuple(self._example_kind.change(kept, kept.rows_of(t))[0] for t in range(len(self.task_sizes)))
         losses = tuple(rehearsal.loss for rehearsal in self._protections)
         bounded = tuple(r.bounded / r.rehearsals if r.rehearsals else None for r in self._protections)
         return ExampleStats(len(self), drift, losses, bounded)
@@ -473,10 +442,9 @@ class ExampleMemory(Memory):
         weights = Fingerprint.of(Store(), self._parameters.named()).to_state()
         progress = [list(one) for one in self._progress]
         draws = {"seed": self.seed, "draws": self.draws, "progress": progress, "observed": self.observed}
-        options = self._options() | {"shift_labels": self.shift_labels}
+        options = self._options() | {"shift_labels": self.shift_labels} | self._example_kind.options(self.examples)
         header = saving.header(self.kind, options, self._statistics.names, weights)
-        kept = items_state(self.examples) if isinstance(self.examples, Items) else examples_state(self.examples)
-        return saving.as_leaves(header | draws | kept)
+        return saving.as_leaves(header | draws | self._example_kind.state(self.examples))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace the contents by a `state_dict`, after a try on the model; an error changes nothing.
@@ -490,18 +458,14 @@ class ExampleMemory(Memory):
         self._check_parameters()
         saving.check_header(stored, self.kind)
         stored = saving.from_leaves(stored)
-        if ("items" in stored) != (self.user_loss is not None):
+        if ("items" in stored) != isinstance(self.examples, Items):
             raise ValueError(
                 "the state comes from a memory with a loss=, and this one has none, or the reverse: give loss="
             )
-        examples: Examples | Items
-        if self.user_loss is None:
-            examples = examples_from_state(stored).to(device_of(self.model))
-        else:
-            examples = items_from_state(stored, self.user_loss.collate_for(None))
+        examples = self._example_kind.from_state(stored)
         seed, draws, progress, observed = _counters(stored, examples)
         weights = Fingerprint.from_state(stored.get("weights"), 0)
-        self._check_fits(examples)
+        self._example_kind.check_fits(examples)
         examples = self._within_budget(examples, seeds.generator(seed, "load", len(examples)))
         self._settle()
         if weights is not None and weights.differs(Store(), self._parameters.named()):
@@ -520,7 +484,7 @@ class ExampleMemory(Memory):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy or a pickle, which protects no optimizer."""
-        return {**super().__getstate__(), "_resumed": self._progress, "_prefetcher": Prefetcher()}
+        return {**super().__getstate__(), "_resumed": self._progress}
 
     @property
     def _progress(self) -> list[tuple[int, float]]:
@@ -531,56 +495,24 @@ class ExampleMemory(Memory):
         taken, self._resumed = self._resumed[:n], self._resumed[n:]
         return taken
 
-    def _remember_items(self, loss: UserLoss, data: object, count: int | None, draws: Generator) -> None:
-        assert isinstance(self.examples, Items)
-        task = len(self.task_sizes)
-        with self._remembering():
-            with isolated_eval_mode(self.model), torch.no_grad():
-                new = [Item.of(item) for item in draw_items(data, count, draws)]
-                if self._shared:
-                    new, draws = gather_items(new, count, draws), common_generator(draws)
-                if not new:
-                    raise ValueError("data is empty: there is no item to remember")
-                items = self.examples.with_task(new, loss.collate_for(data))
-                items = self._within_budget(loss.with_outputs(self.model, items, task), draws)
-                items = loss.measured(self.model, items, task, self._parameters.trainable())
-            self._keep_task(items)
-
-    def _keep_task(self, examples: Examples | Items) -> None:
-        if not len(self):
-            self.seed = torch_seed(self._shared)
-        self._replace(examples)
-        self._had_protected_step = False
-
-    def _check_loss_weights(self, alpha: float, labels: bool) -> None:
-        check_loss_weights(alpha, labels)
-        if self.user_loss is None or self.user_loss.outputs is not None:
-            return
-        if not labels:
-            raise ValueError("labels=False leaves the loss out, and the memory keeps no outputs: give it outputs= too")
-        if alpha not in (0, defaults.REHEARSAL_ALPHA):
-            raise ValueError("alpha= weighs outputs, and the memory keeps none: give it outputs=, or leave alpha= out")
-
     def _replace(self, examples: Examples | Items) -> None:
-        self.examples, self._prefetcher = examples, Prefetcher()
+        self.examples = examples
         for rehearsal in self._protections:
             rehearsal.reset()
 
-    def _examples_here(self) -> Examples:
-        """Return the examples, on the device of the model."""
-        assert isinstance(self.examples, Examples)
-        device = device_of(self.model)
-        if any(group.z.device != device for group in self.examples.groups):
-            self.examples = self.examples.to(device)
+    def _examples_here(self) -> Examples | Items:
+        """Return the examples, where the model needs them."""
+        self.examples = self._example_kind.moved(self.examples)
         return self.examples
 
     def _loss_of_batch(self, batch_size: int, alpha: float, labels: bool) -> tuple[Tensor, int] | None:
         """Return the summed loss of drawn examples on this rank, and their number on all ranks; None if empty."""
-        drawn = self._draw_batches(batch_size, alpha)
+        drawn = self._draw(batch_size, alpha, labels)
         if drawn is None:
             return None
+        parts = self._example_kind.parts(self.examples, drawn)
         with eval_mode(self.model):
-            losses = [self._loss(batch, alpha, labels) for batch in drawn]
+            losses = [self._example_kind.loss(self.examples, part, drawn) for part in parts]
             loss = sum(losses[1:], start=losses[0]) if losses else torch.zeros((), device=device_of(self.model))
         self._check_dependent(loss.requires_grad or not losses)
         return loss, min(batch_size, len(self))
@@ -588,7 +520,7 @@ class ExampleMemory(Memory):
     def _gradient_of_batch(
         self, params: Sequence[Tensor], batch_size: int, alpha: float, labels: bool
     ) -> tuple[Sequence[Tensor | None], Tensor, int] | None:
-        drawn = self._draw_batches(batch_size, alpha)
+        drawn = self._draw(batch_size, alpha, labels)
         if drawn is None:
             return None
         n, sharded = min(batch_size, len(self)), is_sharded(self.model)
@@ -598,20 +530,29 @@ class ExampleMemory(Memory):
         if sharded:  # its ranks divide batches alike, by the size of all their training batches
             (total,) = sum_over_ranks(torch.tensor(numbers or 0))
             numbers = int(total) or None
-        parts: list[Batch | Tensor] = []
-        for batch in drawn:
-            parts += micro_batches(batch, numbers) if isinstance(batch, Batch) else [batch]
+        whole = self._example_kind.parts(self.examples, drawn)
+        parts = [part for one in whole for part in self._example_kind.micro_batches(one, numbers)]
 
         def losses() -> Iterator[Tensor]:
             for part in parts:
                 with self._training_pass.autocast(self.model):
-                    loss = self._loss(part, alpha, labels)
+                    loss = self._example_kind.loss(self.examples, part, drawn)
                 yield loss if divisor == 1 else loss / divisor
 
         with eval_mode(self.model), checkpointing(self.model):
             found, loss, dependent = sum_gradients(losses(), params, self.model if sharded else None)
         self._check_dependent(dependent or not parts)
         return found, torch.zeros((), device=device_of(self.model)) if loss is None else loss, n // divisor
+
+    def _draw(self, batch_size: int, alpha: float, labels: bool) -> DrawnBatch | None:
+        """Return the next batch to rehearse; None if the memory is empty."""
+        if self._shared:
+            self._check_alike()
+        self._had_protected_step = True
+        if not len(self._examples_here()):
+            return None
+        number, self.draws = self.draws, self.draws + 1
+        return DrawnBatch(self.seed, number, batch_size, alpha, labels, self._shared)
 
     def _check_dependent(self, dependent: bool) -> None:
         if not dependent and self._parameters.trainable():
@@ -620,89 +561,12 @@ class ExampleMemory(Memory):
                 "check logits=, and look for .detach() or no_grad in the model"
             )
 
-    def _draw_batches(self, batch_size: int, alpha: float) -> Sequence[Batch | Tensor] | None:
-        """Return this rank's part of the next batch, one batch per form or the rows of items; None if it is empty."""
-        if self._shared:
-            self._check_alike()
-        self._had_protected_step = True
-        if not len(self):
-            return None
-        if not alpha and self.user_loss is None and not any(group.labelled for group in self._examples_here().groups):
-            raise ValueError("alpha=0 rehearses only labels, and no labels are kept: give alpha= a weight, such as 0.5")
-        number, self.draws = self.draws, self.draws + 1
-        return self._rows_of_items(number, batch_size) if self.user_loss else list(self._batches(number, batch_size))
-
-    def _rows_of_items(self, number: int, size: int) -> list[Tensor]:
-        """Return the items of this rank's part of batch `number`; nothing if its part is empty.
-
-        Of a sharded model return all items, one part per collate function: `_loss` divides each.
-        """
-        assert isinstance(self.examples, Items)
-        rows = draw(self.seed, number, len(self), size)
-        if is_sharded(self.model):
-            return by_collate(self.examples, rows)
-        rows = rows[dist.get_rank() :: dist.get_world_size()] if self._shared else rows
-        return [rows] if len(rows) else []
-
-    def _batches(self, number: int, size: int) -> Iterable[Batch]:
-        """Return this rank's part of batch `number`, one batch per form; it may be empty. Ranks share a model's shards.
-
-        All ranks of a sharded model must call it equally often: they get the whole batch, and `_loss` divides it.
-        """
-        examples = self._examples_here()
-        if examples.same_form and not self._shared:
-            return [self._prefetcher.batch(examples, self.seed, number, size)]
-        rows = draw(self.seed, number, len(self), size)
-        divided = self._shared and not is_sharded(self.model)
-        return examples.batches(rows[dist.get_rank() :: dist.get_world_size()] if divided else rows)
-
-    def _loss(self, batch: Batch | Tensor, alpha: float, labels: bool) -> Tensor:
-        """Return the summed loss of a batch; of a sharded model, of this rank's share.
-
-        A rank without a share computes that of another times 0.
-        """
-        if not is_sharded(self.model):
-            return self._loss_of_share(batch, alpha, labels)
-        shares, r = batch.split(-(-len(batch) // dist.get_world_size())), dist.get_rank()
-        loss = self._loss_of_share(shares[min(r, len(shares) - 1)], alpha, labels)
-        return loss if r < len(shares) else 0 * loss
-
-    def _loss_of_share(self, batch: Batch | Tensor, alpha: float, labels: bool) -> Tensor:
-        if isinstance(batch, Batch):
-            return remembered_loss(self._outputs(batch), batch, alpha, labels)
-        assert self.user_loss is not None
-        assert isinstance(self.examples, Items)
-        seed = seeds.number(self.seed, "loss", self.draws - 1, dist.get_rank() if self._shared else 0)
-        return self.user_loss.remembered_loss(self.model, self.examples, batch, alpha, labels, seed)
-
-    def _outputs(self, batch: Batch) -> Tensor:
-        logits = batch.logits or self.logits
-        return scores(unwrap(self.model) if logits is None else self.model, batch.x, logits)
-
     def _reference_losses(self, alpha: float, labels: bool) -> tuple[float, float]:
         """Return the remembered loss per example at the remembered outputs, and that of constant outputs."""
-        if isinstance(self.examples, Items):  # what is the loss of a constant model is not known
-            return sum(item.loss for item in self.examples.items) / len(self), math.inf
-        rows = torch.linspace(0, len(self) - 1, min(len(self), REFERENCE)).round().long()
-        found = [reference_losses(batch, alpha, labels) for batch in self._examples_here().batches(rows)]
-        return sum(start for start, _ in found) / len(rows), sum(constant for _, constant in found) / len(rows)
+        return self._example_kind.reference_losses(self._examples_here(), alpha, labels)
 
     def _protected_among(self, params: Sequence[Tensor]) -> Sequence[Tensor]:
         return params if self.params is None else list(self._parameters.among(params).values())
-
-    def _output_change(self, rows: Tensor) -> tuple[float, float]:
-        """Return the root mean square of the change of some examples' outputs, and of the outputs; or of the loss."""
-        change, size, n = 0.0, 0.0, 0
-        if isinstance(self.examples, Items) and self.user_loss is not None:
-            with isolated_eval_mode(self.model), torch.no_grad():
-                return self.user_loss.change(self.model, self.examples, rows)
-        with isolated_eval_mode(self.model), torch.no_grad():
-            for some in rows.split(CHUNK_SIZE):
-                for batch in self._examples_here().batches(some):
-                    for part in batch.split(max(CHUNK_BYTES // (4 * math.prod(batch.z.shape[1:])), 1)):
-                        moved, squares, numbers = squared_change(self._outputs(part), part)
-                        change, size, n = change + moved, size + squares, n + numbers
-        return (change / max(n, 1)) ** 0.5, (size / max(n, 1)) ** 0.5
 
     def _settle(self) -> None:
         self._had_protected_step |= any(p.stepped for p in self._protections)
@@ -720,8 +584,10 @@ class ExampleMemory(Memory):
         self._had_protected_step |= any(p.stepped for p in self._protections)
         if self._had_protected_step or self._warned_of_moves or not len(self):
             return
-        sampled = SAMPLED_ROWS if self.user_loss is None else CHUNK
-        moved, size = self._output_change(self.examples.rows_of(len(self.task_sizes) - 1)[-sampled:])
+        kept = self._examples_here()
+        moved, size = self._example_kind.change(
+            kept, kept.rows_of(len(self.task_sizes) - 1)[-self._example_kind.sampled :]
+        )
         if abs(moved) > size * max(ROUNDING.get(p.dtype, ROUNDING_ELSE) for p in self.model.parameters()):
             self._warn_of_moves()
 
@@ -730,36 +596,6 @@ class ExampleMemory(Memory):
             words = f"{len(self):,} examples in {self.nbytes:,} bytes"
             check_same(lambda: (self.examples.fingerprint, words))
             self._alike = self.examples
-
-    def _options(self) -> dict[str, Any]:
-        if self.user_loss is None:
-            return super()._options()
-        given = {"loss": True, "outputs": self.user_loss.outputs is not None}
-        collates = [self.user_loss.collate] if self.user_loss.collate else getattr(self.examples, "collates", ())
-        return super()._options() | given | {"collate": any(collate is not default_collate for collate in collates)}
-
-    def _check_fits(self, examples: Examples | Items) -> None:
-        """Raise a ValueError unless the model accepts an example of each form, or some items of each task."""
-        if isinstance(examples, Items):
-            assert self.user_loss is not None
-            with isolated_eval_mode(self.model), torch.no_grad():
-                for task in range(len(examples.collates)):
-                    try:
-                        self.user_loss.change(self.model, examples, examples.rows_of(task)[-CHUNK:])
-                    except Exception as error:
-                        raise ValueError(
-                            f"the memory belongs to another model: loss= or outputs= fails on a stored item ({error})"
-                        ) from error
-            return
-        with isolated_eval_mode(self.model), torch.no_grad():
-            for group in examples.groups:
-                batch = group.batch(torch.zeros(1, dtype=torch.long, device=group.z.device), examples.tasks)
-                try:
-                    original_outputs(self._outputs(batch), batch.z)
-                except Exception as error:
-                    raise ValueError(
-                        f"the memory belongs to another model: this one fails on a stored example ({error})"
-                    ) from error
 
 
 def _counters(stored: Mapping[str, Any], examples: Examples | Items) -> tuple[int, int, list[tuple[int, float]], int]:
