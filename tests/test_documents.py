@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import griffe
@@ -39,6 +40,23 @@ def test_code_runs(path, tmp_path, monkeypatch):
     scope = {}
     for block in blocks:
         exec(compile(block, str(path), "exec"), scope)
+
+
+def test_the_readme_is_short_and_leads_with_rehearsal():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) < 900
+    *_, lines = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert "memory = ogd.ExampleMemory(model)" in lines
+    assert len([line for line in lines.splitlines() if line]) == 9
+
+
+def test_the_readme_counts_the_published_cells_as_the_reproduction_does():
+    flat = " ".join((ROOT / "README.md").read_text().split())
+    counts = re.search(r"(\d+) of its (\d+) published cells agree with ours, (\d+) of ours are better and (\d+)", flat)
+    strict = re.search(r"(\d+) agree, (\d+) are better and (\d+) fall short", flat)
+    rows = re.findall(r"\| 2 √.*\| (\d+) \| (\d+) \| (\d+) \|", (ROOT / "docs" / "reproduction.md").read_text())
+    assert rows == [counts.group(1, 3, 4), strict.groups()]
+    assert sum(map(int, rows[0])) == int(counts[2])
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=ids)
@@ -129,6 +147,13 @@ def test_every_formula_of_the_documents_can_be_drawn():
     assert drawn["how-it-works.md"] >= 4
     with pytest.raises(ValueError, match="not known"):
         mathematics.mathml(r"\unheard")
+
+
+def test_the_documents_take_their_addresses_from_the_package_and_ask_no_server():
+    config = pages.on_config({})
+    assert config["repo_url"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+    assert ogd.__version__ in config["copyright"]
+    assert pages.on_post_page('<a href="x" data-md-component="source">') == '<a href="x">'
 
 
 def test_tables_of_sentences_may_wrap_and_those_of_numbers_may_not():

@@ -1,5 +1,7 @@
 """The package as it is installed: the library alone, the laboratory as an extra, and the shell's completion."""
 
+import importlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -81,6 +83,20 @@ assert len(memory) == 5
     foreign = {name.partition(".")[0] for name in new} - set(sys.stdlib_module_names)
     assert foreign <= {"torch", "numpy", "safetensors"}
     assert not any(name.startswith("torch._dynamo") for name in new)  # it takes as long as torch itself
+
+
+def test_the_long_description_leads_out_of_the_index(monkeypatch):
+    """Every link and the picture are absolute; `python -m build` puts this text into the package."""
+    pytest.importorskip("hatchling")  # of the extra `dev`
+    monkeypatch.syspath_prepend(str(ROOT))
+    hook = importlib.import_module("hatch_build").LongDescription(str(ROOT), {})
+    hook.update(metadata := {"urls": PROJECT["urls"], "version": ogd.__version__})
+    text = metadata["readme"]["text"]
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) == len(re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert all(link.startswith("https://") for link in links)
+    assert f"{PROJECT['urls']['Source']}/raw/v{ogd.__version__}/docs/images/front.svg" in links
+    assert "<!--" not in text
 
 
 def test_python_m_ogd():

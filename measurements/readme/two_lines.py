@@ -21,7 +21,8 @@ SEEDED, PROTECTED = "torch.manual_seed(0)", "memory.protect(optimizer)"
 
 def measure(seed: int) -> dict[str, Any]:
     """Run the README's example with another seed, as it is and without protection."""
-    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    block = "\n".join(blocks)
     for line in (SEEDED, PROTECTED):
         if block.count(line) != 1:
             raise ValueError(f"README.md: its example must say {line} once, so that something else can take its place")
