@@ -71,9 +71,10 @@ class Comparison:
             )
         spread = f"mean ± sample standard deviation over {self.runs}" if self.experiment.runs > 1 else "of 1 run"
         text = f"Accuracy (%) {MEANINGS[self.experiment.value]}, {spread}; {self.experiment.profile}."
-        request = self.found.answers[0].requests[0]
-        if self.experiment.value == "final" and request.partition is not None:
-            text += f" The classes of the tasks are {'/'.join(task_names(request))}."
+        asked = [request for answer in self.found.answers for request in answer.requests]
+        partitions = {"/".join(task_names(request)) for request in asked if request.partition is not None}
+        if self.experiment.value == "final" and len(partitions) == 1:
+            text += f" The classes of the tasks are {partitions.pop()}."
         if any(line.alone for line in self.lines):
             text += f" Rows marked {ALONE!r} are not in the paper."
         if self.experiment.references:
