@@ -4,7 +4,8 @@
     python measurements/choosing/price.py --show   prints its points as Markdown
 
 Accuracies are those of `ogd reproduce which --out results`, times those of results/speed.json (`ogd bench`), both over
-SGD in lockstep. The flights are in results/flights.json (measurements/real_data/flights.py), times over plain training.
+SGD in lockstep; a row whose ratio was measured with another setting is left out. The flights are in
+results/flights.json (measurements/real_data/flights.py), times over plain training.
 """
 
 import statistics
@@ -12,9 +13,10 @@ import sys
 from pathlib import Path
 
 from ogd import json_files
+from ogd.lab.bench import RATIOS
 from ogd.lab.data import load
 from ogd.lab.experiments import EXPERIMENTS
-from ogd.lab.experiments.memories import MERGED
+from ogd.lab.experiments.memories import REHEARSAL
 from ogd.lab.experiments.runs import requests_of
 from ogd.lab.records import average_accuracy, find, speed
 
@@ -22,7 +24,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 # a label, the row of the table, and the ratio that times it
 ROWS = {
     "no protection": ("SGD", None),
-    "rehearsal": (next(iter(MERGED)), "rehearsal_over_sgd"),
+    "rehearsal": (REHEARSAL, "rehearsal_over_sgd"),
     "DER++": ("DER++", "der_over_sgd"),
     "ER": ("ER", "er_over_sgd"),
     "A-GEM": ("A-GEM", "agem_over_sgd"),
@@ -43,11 +45,14 @@ Points = dict[str, tuple[float, float]]  # time per step over plain training's, 
 def digits() -> dict[str, Points]:
     """The points of each benchmark of `which`."""
     dataset = load("mnist")
-    times = {ratio.key: ratio.median for ratio in speed.read(RESULTS / "speed.json")}
+    meanings = {key: meaning for key, *_, meaning in RATIOS}
+    times = {one.key: one.median for one in speed.read(RESULTS / "speed.json") if one.meaning == meanings.get(one.key)}
     panels: dict[str, Points] = {column: {} for column in EXPERIMENTS["which"].columns}
     rows = {row.label: row for row in EXPERIMENTS["which"].rows}
     for label, (name, ratio) in ROWS.items():
-        row, time = rows[name], times[ratio] if ratio else 1.0
+        row, time = rows[name], times.get(ratio) if ratio else 1.0
+        if time is None:  # what was timed is another setting
+            continue
         for points, request in zip(panels.values(), requests_of(row, dataset, 0), strict=True):
             runs = find(RESULTS, request).values()
             points[label] = (time, 100 * statistics.mean(float(average_accuracy(run.accuracy)) for run in runs))

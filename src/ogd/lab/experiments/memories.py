@@ -41,6 +41,7 @@ COMPARED: dict[str, tuple[str, Setting]] = {
 MERGED: dict[str, tuple[str, Setting]] = {
     "DER++, uncertain, merge 5, 20 every 10": ("der", {**SPARING, "choose": "uncertain"})
 }
+BESIDE_MERGED = {label: COMPARED[label] for label in ("MTL", REHEARSAL)} | MERGED | COMPARED
 LOOKS = {
     next(iter(MERGED)): looks.DER_MERGED,
     "OGD, renewed": looks.OGD_RENEWED,
@@ -70,7 +71,7 @@ WHICH = Experiment(
     "Which protection: the average over 5 tasks, after the last",
     "average",
     tuple(BENCHMARKS),
-    _rows(BENCHMARKS.values(), _only("MTL") | MERGED | _only("DER++", "ER", "A-GEM", "EWC, tuned λ", "OGD", "SGD")),
+    _rows(BENCHMARKS.values(), BESIDE_MERGED),
     runs=5,
     note="200 examples or gradients of each task are stored. Split has one head per task, or one softmax over all ten "
     "classes. DER++ has a tuned α, or replays 20 means of five uncertain examples every 10 steps. EWC has a tuned λ.",
@@ -195,9 +196,7 @@ WORLDS = Experiment(
     tuple(f"{name}{benchmark}" for name in ("", "Fashion: ") for benchmark in BENCHMARKS),
     _rows(
         ({**benchmark, **QUICK, **data} for data in ({}, {"data": "fashion"}) for benchmark in BENCHMARKS.values()),
-        {label: COMPARED[label] for label in ("MTL", REHEARSAL)}
-        | MERGED
-        | {label: row for label, row in COMPARED.items() if label not in ("MTL", REHEARSAL)},
+        BESIDE_MERGED,
     ),
     runs=5,
     note="One epoch per task at a learning rate of 0.005; 200 examples or gradients of each task are stored. The α of "
