@@ -1,7 +1,7 @@
 """Rehearsal in the loops that people write: the weights are those of the remembered loss written by hand."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -14,9 +14,17 @@ from memory_models import ResNet, make, mlp, train
 from ogd.memory import ExampleMemory, Rehearsal
 from reference import flat, trainable
 
+
+def groups(ps: Iterable[nn.Parameter]) -> list[dict[str, Any]]:
+    """The first layer with the optimizer's own learning rate, the others with a high one."""
+    first, *rest = ps
+    return [{"params": [first]}, {"params": rest, "lr": 2.0}]
+
+
 OPTIMIZERS = {
     "sgd": lambda ps: optim.SGD(ps, lr=0.1),
     "momentum": lambda ps: optim.SGD(ps, lr=0.1, momentum=0.9, weight_decay=0.01, foreach=True),
+    "groups": lambda ps: optim.SGD(groups(ps), lr=0.01, momentum=0.5),
     "sgd fused": lambda ps: optim.SGD(ps, lr=0.1, fused=True),
     "adam": lambda ps: optim.Adam(ps, lr=0.01),
     "adam fused": lambda ps: optim.Adam(ps, lr=0.01, fused=True),
@@ -54,13 +62,15 @@ class ByHand:
                 middle = (scale + too_large) / 2
                 fits = (own + middle * added).norm() <= self.bound * self.norm
                 scale, too_large = (middle, too_large) if fits else (scale, middle)
-        group = self.optimizer.param_groups[0]
+        parts = dict(zip(params, added.split([p.numel() for p in params]), strict=True))
         if self.bound is not None and isinstance(self.optimizer, optim.SGD):
-            reach = [group["lr"] * sum(group["momentum"] ** n for n in range(steps)) for steps in (1, 1000)]
-            promised = float(added @ added) / weight * sum(reach) / 2
+            promised = 0.0
+            for group in self.optimizer.param_groups:
+                reach = [group["lr"] * sum(group["momentum"] ** n for n in range(steps)) for steps in (1, 1000)]
+                promised += sum(float(parts[p] @ parts[p]) for p in group["params"]) / weight * sum(reach) / 2
             scale = min(scale, float(loss.detach()) / promised)
-        for p, a in zip(params, (scale * added).split([p.numel() for p in params]), strict=True):
-            p.grad += a.view_as(p)
+        for p, a in parts.items():
+            p.grad += scale * a.view_as(p)
 
 
 def plain(optimizer: Any, model: nn.Module, x: Tensor, y: Tensor, extra: Callable[[], None]) -> None:

@@ -1,5 +1,6 @@
 """Several ranks rehearse as one process would: each takes its part of the batch from the memory that all have."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,18 @@ from two_ranks import on_ranks, results
 Case = dict[str, Any]
 
 
-def trained(give: str, options: Case, wrapped: bool = True) -> tuple[Tensor, tuple[int, ...], bytes, int]:
+def adam(model: nn.Module) -> optim.Optimizer:
+    return optim.Adam(model.parameters(), lr=0.01)
+
+
+def sgd(model: nn.Module) -> optim.Optimizer:
+    first, *rest = model.parameters()
+    return optim.SGD([{"params": rest}, {"params": first, "lr": 0.2}], lr=0.02, momentum=0.9)
+
+
+def trained(
+    give: str, options: Case, make_optimizer: Callable[[nn.Module], optim.Optimizer] = adam
+) -> tuple[Tensor, tuple[int, ...], bytes, int, int]:
     """20 steps over the same global batches on any number of ranks, after two tasks."""
     model, x, y = make("mlp", n=24, dtype=torch.float32)
     _, x2, y2 = make("mlp", n=160, seed=1, dtype=torch.float32)
@@ -27,11 +39,11 @@ def trained(give: str, options: Case, wrapped: bool = True) -> tuple[Tensor, tup
     if dist.is_initialized():
         r, N = dist.get_rank(), dist.get_world_size()
         torch.manual_seed(r)  # as people do
-        call = DistributedDataParallel(model) if wrapped else model
+        call = DistributedDataParallel(model)
     memory = ExampleMemory(call, None)
     assert isinstance(memory, ExampleMemory)
-    optimizer = optim.Adam(model.parameters(), lr=0.01)
-    memory.protect(optimizer, **options)
+    optimizer = make_optimizer(model)
+    rehearsal = memory.protect(optimizer, **options)
     for data in ((x, y), (x2[:10], y2[:10])):
         memory.remember(part(*data, give))
     for step in range(20):
@@ -40,7 +52,8 @@ def trained(give: str, options: Case, wrapped: bool = True) -> tuple[Tensor, tup
         functional.cross_entropy(call(x2[batch]), y2[batch]).backward()
         optimizer.step()
     memory.settle()
-    return flat(trainable(model)), memory.task_sizes, memory.examples.fingerprint, memory.draws
+    w = flat(trainable(model))
+    return w, memory.task_sizes, memory.examples.fingerprint, memory.draws, rehearsal.bounded
 
 
 def part(x: Tensor, y: Tensor, give: str) -> tuple[Tensor, Tensor]:
@@ -52,15 +65,22 @@ def part(x: Tensor, y: Tensor, give: str) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"every": 2, "batch_size": 7}, {"every": 1, "batch_size": 1}],
-    ids=["rehearsal", "a batch smaller than the ranks"],
+    ("options", "make_optimizer"),
+    [
+        ({"every": 2, "batch_size": 7}, adam),
+        ({"every": 1, "batch_size": 1}, adam),
+        ({"every": 2, "batch_size": 7, "bound": 1.2}, sgd),
+    ],
+    ids=["rehearsal", "a batch smaller than the ranks", "bounded, two learning rates"],
 )
-def test_two_ranks_are_as_one_process(tmp_path: Path, options: Case) -> None:
-    alone = trained("half", options)
-    one, two = results(on_ranks(tmp_path, trained, "half", options))
+def test_two_ranks_are_as_one_process(
+    tmp_path: Path, options: Case, make_optimizer: Callable[[nn.Module], optim.Optimizer]
+) -> None:
+    alone = trained("half", options, make_optimizer)
+    one, two = results(on_ranks(tmp_path, trained, "half", options, make_optimizer))
     assert torch.equal(one[0], two[0])
     assert one[1:] == two[1:] == alone[1:]
+    assert alone[-1] > 0 or "bound" not in options
     torch.testing.assert_close(one[0], alone[0], rtol=0, atol=1e-5)
 
 

@@ -107,7 +107,7 @@ class Rehearsal(DER):
         own, added = (_length(one) for one in (gradient, replay))
         scale = bounding_scale(self._norm, own, added, gradient.dot(replay), self._bound)
         if self._rate:
-            descent = descent_scale(self._loss, added, self.replay_every, self._rate)
+            descent = descent_scale(self._loss, self._rate * added.square(), self.replay_every)
             scale = torch.where(self._bound.isfinite(), torch.minimum(scale, descent), scale)
         return gradient.plus(replay, scale)
 

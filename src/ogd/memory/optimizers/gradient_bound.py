@@ -45,14 +45,16 @@ def bounding_scale(n: Tensor, own: Tensor, added: Tensor, dot: Tensor, bound: fl
     return torch.where((n > 0) & (added > 0) & s.isfinite(), s.clamp(0, 1), 1.0)
 
 
-def descent_scale(loss: Tensor, added: Tensor, every: int, rate: float) -> Tensor:
-    """Return the scale s ≤ 1 with η s ⟨a, ∇L⟩ ≤ L, given L, |a|, a = k ∇L and η.
+def descent_scale(loss: Tensor, reach: Tensor, every: int) -> Tensor:
+    """Return the scale s ≤ 1 with η s ⟨a, ∇L⟩ ≤ L, given L, the reach η |a|² and k, because a = k ∇L.
+
+    Where parts of the weights have learning rates of their own, the reach is the sum of theirs.
 
     Examples:
-        >>> descent_scale(torch.tensor([0.5, 8.0]), added=torch.tensor([4.0, 4.0]), every=2, rate=0.5)
+        >>> descent_scale(torch.tensor([0.5, 8.0]), reach=torch.tensor([8.0, 8.0]), every=2)
         tensor([0.1250, 1.0000])
     """
-    return (loss * every / (rate * added.square())).nan_to_num(1.0).clamp(0, 1)
+    return (loss * every / reach).nan_to_num(1.0).clamp(0, 1)
 
 
 def sgd_rate(lr: float, momentum: float) -> float:

@@ -178,14 +178,20 @@ class Rehearsal(Protection):
             )
         weight, grad_scale = self.every / n, _scale_of(optimizer)
         if self.bound is not None:
-            weight *= self._scale_to_bound(params, found, place, grad_scale, weight, _rate_of(optimizer))
+            weight *= self._scale_to_bound(optimizer, params, found, place, grad_scale, weight)
         _add_to_gradients(params, found, weight * grad_scale)
         self.rehearsals += 1
         self._watch_loss(optimizer)
         return None
 
     def _scale_to_bound(
-        self, params: Params, found: Sequence[Tensor | None], place: int, grad_scale: float, weight: float, rate: float
+        self,
+        optimizer: Optimizer,
+        params: Params,
+        found: Sequence[Tensor | None],
+        place: int,
+        grad_scale: float,
+        weight: float,
     ) -> float:
         """Return the scale of what is added to one optimizer's gradients, and update their largest recent norm."""
         added = _norm([g for g in found if g is not None]) * weight
@@ -196,9 +202,9 @@ class Rehearsal(Protection):
             own, dot = (t / dist.get_world_size() for t in sum_over_ranks(own, dot))
         norm = recent_norm(own.new_tensor(self.norms[place]), own)
         scale_now = bounding_scale(norm, own, added, dot, self.bound or 0.0)
-        if rate:
-            loss = added.new_tensor(self.loss)
-            scale_now = torch.minimum(scale_now, descent_scale(loss, added, self.every, rate))
+        if isinstance(optimizer, SGD):  # whose steps are as long as gradients
+            reach = _reach(optimizer, params, found, added, weight)
+            scale_now = torch.minimum(scale_now, descent_scale(added.new_tensor(self.loss), reach, self.every))
         self.norms[place], scale = torch.stack([norm, scale_now]).tolist()
         self.bounded += scale < 1
         return float(scale)
@@ -258,11 +264,17 @@ def _scale_of(optimizer: Optimizer) -> float:
     return 1.0 if scale is None else float(scale)
 
 
-def _rate_of(optimizer: Optimizer) -> float:
-    """Return the largest rate at which SGD turns gradients into steps; 0 if the steps are not as long as gradients."""
-    if not isinstance(optimizer, SGD):
-        return 0.0
-    return max(sgd_rate(float(group["lr"]), group["momentum"]) for group in optimizer.param_groups)
+def _reach(optimizer: SGD, params: Params, found: Sequence[Tensor | None], added: Tensor, weight: float) -> Tensor:
+    """Return η |a|², summed over the parameter groups if their rates η differ."""
+    rates = [sgd_rate(float(group["lr"]), group["momentum"]) for group in optimizer.param_groups]
+    if len(set(rates)) == 1:
+        return rates[0] * added.square()
+    rate_of = {id(p): rate for rate, group in zip(rates, optimizer.param_groups, strict=True) for p in group["params"]}
+    parts: dict[float, list[Tensor]] = {}
+    for p, g in zip(params, found, strict=True):
+        if g is not None:
+            parts.setdefault(rate_of[id(p)], []).append(g)
+    return torch.stack([rate * (_norm(part) * weight).square() for rate, part in parts.items()]).sum()
 
 
 def _describe(optimizer: Optimizer) -> str:
