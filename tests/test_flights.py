@@ -76,14 +76,17 @@ def test_the_delay_is_not_among_the_features(script, made):
             assert torch.equal(numbers, other_numbers)
 
 
-@pytest.mark.parametrize("way", ["plain", "gradient", "er", "der", "default", "unlabelled", "outputs", "all"])
+@pytest.mark.parametrize(
+    "way", ["plain", "gradient", "er", "der", "ewc", "agem", "default", "unlabelled", "outputs", "all"]
+)
 def test_every_way_learns_month_by_month(script, made, way):
     data = script.months(made, "flights")
 
     def scores(way):
+        setting = {"lr": 0.01, "epochs": 3, "weight": 0.1, "alpha": 0.5, "ewc_lambda": 100.0}
         torch.manual_seed(0)
         model = script.network(made.names, data[0][0][1].shape[1])
-        return script.trained(way, 0, data, 2, model, {"lr": 0.01, "epochs": 3, "weight": 0.1, "alpha": 0.5})
+        return script.trained(way, 0, data, 2, model, setting)
 
     found, plain = scores(way), scores("plain")
     assert found["auc"][0] == plain["auc"][0]  # in January there is nothing to keep yet

@@ -26,8 +26,8 @@ ROWS = (
     ("projection: `GradientMemory(model)`", "", "gradient"),
     ("ER by hand", "ER", "er"),
     ("DER++ by hand", "DER++", "der"),
-    ("EWC, λ tuned on validation data", "EWC, tuned λ", ""),
-    ("A-GEM", "A-GEM", ""),
+    ("EWC, λ tuned on validation data", "EWC, tuned λ", "ewc"),
+    ("A-GEM", "A-GEM", "agem"),
     ("all data kept", "MTL", "all"),
 )
 
