@@ -1,14 +1,16 @@
 """What the paper leaves open, as data: experiments of ours, without published numbers."""
 
 from dataclasses import replace
+from typing import Any
 
-from ogd.lab.catalogue import INITS, looks
+from ogd.lab.catalogue import INITS, METHODS, looks
 from ogd.lab.experiments.experiment import YARDSTICK, Drawing, Experiment, Row, varied
 from ogd.lab.experiments.paper import INIT, PAPER, TASKS
 
 LAMBDAS = (1, 10, 30, 100, 300)  # at 1000 a run on Rotated diverges
 EVERY = (10, 50, 500)
 ROTATED = {"benchmark": "rotated", "tasks": 5}
+WIDTHS = {50: 0.013, 100: 0.01, 300: 0.0075, 1000: 0.0035, 3000: 0.0015}  # and learning rates; see its note
 LOOKS = {
     benchmark: replace(looks.EWC, marker=marker, dashes=dashes)
     for benchmark, marker, dashes in [
@@ -71,5 +73,36 @@ WEIGHTS = Experiment(
     note=f"Rows without published numbers do not count. The tables take `{INIT}`.",
     parts=tuple(tuple(varied(table, init=init) for init in INITS) for table in TABLES),
 )
+# Wide networks cost much to train: fewer images.
+WIDE = {"benchmark": "rotated", "angles": (0, 30), "epochs": 1, "left_out": 50_000, "init": "he"}
 
-BEYOND = (*(varied(sweep, init=INIT) for sweep in SWEEPS), WEIGHTS)
+
+def _over_widths(label: str, method: str, rates: dict[int, float], dashes: Any) -> Row:
+    settings = tuple({**WIDE, "hidden": (width, width), "lr": lr} for width, lr in rates.items())
+    look = replace(METHODS[method].look, dashes=dashes)
+    return Row(label, method, settings, look=look, subject=method == "ogd")
+
+
+NEAR = Experiment(
+    "widths",
+    "Rotated MNIST, 0° and 30°: task 1 after task 2, over the width of both hidden layers",
+    "first",
+    tuple(f"{width:,}" for width in WIDTHS),
+    tuple(
+        _over_widths(f"{METHODS[method].label}, {label}", method, rates, dashes)
+        for label, rates, dashes in (
+            ("lr scaled", WIDTHS, "-"),
+            ("lr 0.01", dict.fromkeys(WIDTHS, 0.01), (0, (2, 1.5))),
+        )
+        for method in ("ogd", "sgd")
+    ),
+    runs=3,
+    drawing=Drawing("lines", "width", over="hidden", log=True),
+    note="One epoch of 10,000 images per task; weights drawn with variance 2 / fan-in. A scaled learning rate is 0.01 "
+    "at width 100 and inversely proportional to the mean squared length of a logit's gradient at the initial weights, "
+    "so that first steps change the outputs equally.",
+    profile="one epoch of 10,000 images per task",
+    named=True,
+)
+
+BEYOND = (*(varied(sweep, init=INIT) for sweep in SWEEPS), WEIGHTS, NEAR)

@@ -19,7 +19,7 @@ from ogd.lab.experiments.plan import Unit
 from ogd.lab.models.build import stack_of
 from ogd.lab.plugins import load_plugin, loaded
 from ogd.lab.progress import Display, Reporter
-from ogd.lab.records import Curve, RunRecord
+from ogd.lab.records import Curve, Request, RunRecord
 from ogd.lab.records.record import environment
 from ogd.lab.training import Checkpoint, History, Result, first_task, train
 
@@ -122,14 +122,19 @@ def _train_unit(
     method = catalogue.METHODS[request.method].load()(**request.options)
     model, schedule, checkpoint = stack_of(request, benchmark, unit.group), request.schedule, _checkpoint(unit, out)
     result = train(benchmark, model, method, first=first, checkpoint=checkpoint, progress=report, **asdict(schedule))
-    for r, number in enumerate(unit.group):
+    yield from records_of(request, result)
+
+
+def records_of(request: Request, result: Result) -> Iterator[RunRecord]:
+    """Yield the record of each run of a training of this request."""
+    for r, number in enumerate(result.runs):
         yield RunRecord(
             request=request,
             run=number,
             accuracy=result.accuracy[r].tolist(),
             curve=_curve(result, r) if request.curve_every else None,
             seconds=round(result.seconds, 2),
-            lockstep=len(unit.group),
+            lockstep=len(result.runs),
             environment=environment(),
             dead=bool(result.dead[r]),
         )
