@@ -146,7 +146,7 @@ def test_own_says_what_is_wrong(tasks, options, message):
         (lambda d: benchmarks.split(partition="0/123456789", dataset=d), "each task needs at least 2 classes"),
         (lambda d: benchmarks.split(partition="01//23456789", dataset=d), "each task needs at least 2"),
         (lambda d: benchmarks.split(partition="random:x", dataset=d), "partition: 'random:x' needs a whole number"),
-        (lambda d: benchmarks.split(11, dataset=d), "tasks: 10 classes cannot be dealt out over 11"),
+        (lambda d: benchmarks.split(11, dataset=d), "tasks: 10 classes cannot be divided among 11"),
         (lambda d: benchmarks.split(3, partition="01234/56789", dataset=d), "partition: .* makes 2 tasks, not 3"),
         (lambda d: benchmarks.split(2, heads="many", dataset=d), "heads: there is no 'many'"),
     ],

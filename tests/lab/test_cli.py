@@ -233,7 +233,7 @@ def test_json_is_the_records(tiny_folder, tmp_path, capsys):
         ),
         (["run", "--tasks", "0"], "--tasks: must be at least 1, not 0"),
         (["run", "--runs", "0"], "--runs: must be at least 1, not 0"),
-        (["run", "--runs", "two"], "--runs: invalid int value: 'two'"),
+        (["run", "--runs", "two"], "--runs: must be a whole number, not 'two'"),
         (["run", "--epochs", "-1"], "--epochs: must be at least 1, not -1"),
         (["run", "--seed", "-1"], "--seed: must be at least 0, not -1"),
         (["run", "--lr", "nan"], "--lr: must be a positive number, not nan"),

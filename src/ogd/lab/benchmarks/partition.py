@@ -21,7 +21,7 @@ from ogd.lab.records.request import Partition
 def resolve_partition(
     tasks: int | None, given: str | Partition | None, heads: str, classes: Sequence[int]
 ) -> Partition:
-    """Return the classes of each task: dealt out in order and evenly unless given."""
+    """Return the classes of each task: divided in order and evenly unless given."""
     check_whole(1, optional=("tasks",), tasks=tasks)
     check_name("heads", heads, HEADS)
     if given is None:
@@ -85,7 +85,7 @@ def even(classes: Sequence[int], tasks: int) -> Partition:
         ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
     """
     if tasks > len(classes):
-        raise ArgumentError("tasks", f"{len(classes)} classes cannot be dealt out over {tasks} tasks")
+        raise ArgumentError("tasks", f"{len(classes)} classes cannot be divided among {tasks} tasks")
     bounds = [len(classes) * t // tasks for t in range(tasks + 1)]
     return tuple(tuple(classes[a:b]) for a, b in pairwise(bounds))
 

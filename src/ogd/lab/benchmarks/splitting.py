@@ -1,4 +1,4 @@
-"""Split: the classes dealt out over the tasks (Zenke et al., 2017; section 4.3 of the paper)."""
+"""Split: the classes divided among the tasks (Zenke et al., 2017; section 4.3 of the paper)."""
 
 import torch
 

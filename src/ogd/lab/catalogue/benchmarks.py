@@ -8,7 +8,7 @@ IMAGES = (  # of every benchmark made from a data set's images
     Option(
         "scale",
         "unit",
-        "pixels between 0 and 1, or standardised: those less the mean and over the standard deviation of training",
+        "pixels between 0 and 1, or standardised by the mean and standard deviation of the training images",
         SCALES,
         later=True,
     ),
@@ -42,13 +42,13 @@ BENCHMARKS = {
     ),
     "split": Benchmark(
         "Split",
-        "the classes dealt out over the tasks, one head per task",
+        "the classes divided among the tasks, one head per task",
         "ogd.lab.benchmarks.splitting:split",
         (
             Option(
                 "partition",
                 None,
-                "the classes of each task, as 01/23/45/67/89 or random:SEED (default: in order, dealt out evenly)",
+                "the classes of each task, as 01/23/45/67/89 or random:SEED (default: in order, divided evenly)",
                 takes=str,
                 metavar="CLASSES",
             ),

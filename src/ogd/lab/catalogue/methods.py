@@ -22,20 +22,20 @@ IN_TOTAL = Option(
 CHOOSE = Option(
     "choose",
     "uniform",
-    "which examples of a task to keep; uncertain: the likelier the more uncertain the model is of them",
+    "which examples of a task to keep; uncertain: drawn in proportion to how uncertain the model is of them",
     ("uniform", "balanced", "uncertain", "hardest", "herding"),
     later=True,
 )
 MERGE = Option(
     "merge",
     1,
-    "draw so many times as many examples of a task, and keep the means of groups that are alike, each of one class",
+    "draw N times as many examples of a task, group those of one class that are alike, and keep the groups' means",
     later=True,
 )
 OUTPUTS = Option(
     "outputs",
     "true",
-    "whose gradient to store: the true class's logit (GTL), the mean logit (AVE) or every logit (ALL)",
+    "which gradient to store: of the true class's logit (GTL), the mean logit (AVE) or every logit (ALL)",
     ("true", "mean", "all"),
     formerly="logits",
 )
@@ -56,7 +56,7 @@ EVERY = Option("every", 1, "steps between two projections; more than 1 makes the
 REFRESH = Option(
     "refresh",
     0,
-    "steps after which the gradients are taken anew at the present weights, of examples that are kept; 0: never",
+    "keep the examples, too, and compute their gradients again every N steps; 0: never",
     least=0,
     later=True,
 )
@@ -182,7 +182,7 @@ def _projection(options: Mapping[str, Value], optimizer: str, model: str) -> dic
 METHODS = {
     "mtl": Method(
         "MTL",
-        "every batch from all tasks seen so far; an upper bound, not a rival",
+        "every batch from all tasks so far: a reference that keeps all data",
         "ogd.lab.methods.baselines:MTL",
         (),
         looks.MTL,

@@ -167,7 +167,7 @@ def add_schedule(sub: ArgumentParser, runs: int) -> _ArgumentGroup:
     group.add_argument(
         "--init", metavar="NAME", default=DEFAULT_INIT, help=f"initial weights: one of {', '.join(INITS)}"
     )
-    group.add_argument("--no-biases", dest="biases", action="store_false", help="layers of weights alone")
+    group.add_argument("--no-biases", dest="biases", action="store_false", help="layers without biases")
     add_seed(group)
     return group
 

@@ -26,13 +26,13 @@ COMMANDS = [
         "reproduce",
         arguments.add_reproduce,
         commands.reproduce,
-        "regenerate tables and figures of the paper beside its numbers",
+        "regenerate tables and figures of the paper next to its numbers",
     ),
     (
         "report",
         arguments.add_report,
         commands.report,
-        "draw every table and figure that a folder of records has results for: one page, and a file of each",
+        "draw every table and figure that a folder of records has results for, as one page and as a file each",
     ),
     (
         "verify",
@@ -66,6 +66,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument ", "", message)
+        for kind, words in (("float", "a number"), ("int", "a whole number")):
+            message = re.sub(rf"invalid {kind} value: (.*)$", rf"must be {words}, not \1", message)
         fail(f"{message}{' See' if message.endswith('?') else '; see'} {self.prog} --help", 2)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -95,10 +97,15 @@ def _unknown(what: str, name: str, names: Sequence[str]) -> str:
 
 
 class Help(argparse.HelpFormatter):
-    """Shows a default where there is one to show."""
+    """Shows a default where there is one to show, and the values of an option once."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if len(action.option_strings) < 2 or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f"{', '.join(action.option_strings)} {self._format_args(action, action.metavar or action.dest.upper())}"
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
@@ -168,7 +175,7 @@ def load_plugins(arguments: Sequence[str] | None) -> None:
 
 def parser() -> Parser:
     """Return the parser of all commands, with the options of everything that is in the catalogue by now."""
-    about = "Orthogonal Gradient Descent: learn new tasks without forgetting the old ones."
+    about = "Learn new tasks without forgetting the old ones: the laboratory of ogd."
     top = CommandParser(prog="ogd", description=about, formatter_class=Help)
     top.add_argument("--version", action="version", version=f"ogd {__version__}")
     top.set_defaults(command=lambda _: top.print_help(), resumes=False, needs_laboratory=False)
@@ -186,5 +193,10 @@ def parser() -> Parser:
 def _add_completion(add: Callable[..., argparse.ArgumentParser], top: Parser) -> None:
     summary = "print a script with which your shell completes commands, options and names"
     sub = add("completion", help=summary, description=f"{summary[0].upper()}{summary[1:]}.", formatter_class=Help)
-    sub.add_argument("shell", choices=SHELLS, help="for bash: `source <(ogd completion bash)` in ~/.bashrc")
+    sub.add_argument(
+        "shell",
+        metavar="SHELL",
+        choices=SHELLS,
+        help="bash, zsh or fish; for bash, write `source <(ogd completion bash)` into ~/.bashrc",
+    )
     sub.set_defaults(command=lambda options: print(completion.script(options.shell, top), end=""))

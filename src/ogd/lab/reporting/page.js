@@ -146,23 +146,26 @@
   };
   const slide = (figure) => {
     const block = figure.closest(".block");
-    const heading = block ? block.querySelector("h3") : document.querySelector("h1");
+    const fact = all(".facts div").find((one) => one.querySelector("dd").textContent.startsWith("on task 1"));
+    const heading = block?.querySelector("h3") ?? fact ?? document.querySelector("h1");
+    const said = heading.textContent.trim().replace(/^(\d+\s%|[\d.]+ points)/, "$1 ").replace(/\s+/g, " ");
     const legend = all(".legend li", figure).filter((item) => !item.querySelector('[aria-pressed="false"]'));
     const drawing = figure.querySelector("svg[role]").cloneNode(true);
     for (const part of all(".spot, .off", drawing)) part.remove();
     drawing.removeAttribute("style");
-    set(drawing, { x: 60, y: 200, width: legend.length ? 1090 : 1480, height: 670 });
+    set(drawing, { x: 60, y: 225, width: legend.length ? 1090 : 1480, height: 645 });
     const entries = legend.flatMap((item, number) => {
       const swatch = set(item.querySelector("svg").cloneNode(true), { x: 1180, y: 230 + 56 * number, width: 56, height: 24 });
       const lines = wrapped(item.textContent.trim(), 22).map((line, row) => node("tspan", { x: 1250, dy: row ? 26 : 0 }, line));
       return [swatch, node("text", { y: 250 + 56 * number, "font-size": 24, fill: "var(--ink)" }, ...lines)];
     });
     const below = block?.querySelector("p.title")?.textContent ?? figure.querySelector("figcaption").textContent;
-    const title = wrapped(heading.textContent, 58).map((line, row) => node("tspan", { x: 60, dy: row ? 54 : 0 }, line));
+    const caption = wrapped(below, 130).slice(0, 2).map((line, row) => node("tspan", { x: 60, dy: row ? 28 : 0 }, line));
+    const title = wrapped(said, 58).map((line, row) => node("tspan", { x: 60, dy: row ? 54 : 0 }, line));
     const whole = node("svg", { viewBox: "0 0 1600 900", width: 1600, height: 900, "font-family": "var(--sans)", color: "var(--ink)" },
       node("rect", { width: 1600, height: 900, fill: "var(--ground)" }),
       node("text", { y: 90, "font-size": 44, "font-weight": 600, fill: "var(--ink)" }, ...title),
-      node("text", { x: 60, y: 180, "font-size": 22, fill: "var(--muted)" }, wrapped(below, 130)[0]), drawing, ...entries);
+      node("text", { y: 180, "font-size": 22, fill: "var(--muted)" }, ...caption), drawing, ...entries);
     return `data:image/svg+xml;charset=utf-8,${encodeURIComponent(resolved(new XMLSerializer().serializeToString(whole)))}`;
   };
   const save = (name, url) => made("a", { href: url, download: name }).click();
