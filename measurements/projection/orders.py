@@ -189,6 +189,7 @@ def draw() -> None:
             axes.grid(axis="y")
     for axes in panels[1]:
         axes.set_xlabel("steps of task 2")
+    made.supylabel("drift of the stored logits", size="medium")
     handles, labels = panels[0][0].get_legend_handles_labels()
     made.legend(handles, labels, loc="outside upper center", ncols=2, handlelength=2.6)
     style.save(made, "orders")
