@@ -48,14 +48,22 @@ def found() -> dict[Setting, dict[tuple[str, str], float]]:
     return scores
 
 
+def order(setting: Setting) -> tuple[Any, ...]:
+    """Put the defaults first, and settings that differ from them in the same options next to each other."""
+    options = {**DEFAULTS, **dict(setting)}
+    paced = options["replay_every"], -options["replay_batch"]
+    default_pace = DEFAULTS["replay_every"], -DEFAULTS["replay_batch"]
+    return bool(setting), paced != default_pace, paced if paced != default_pace else setting
+
+
 def show() -> None:
-    """Print a line per setting, those with the same differences from the defaults together."""
+    """Print a line per setting."""
     scores = found()
     columns = [column for column in COLUMNS if any(column in row for row in scores.values())]
     titles = [TITLES[name] if data == "mnist" else f"Fashion: {TITLES[name]}" for data, name in columns]
     print(f"| validation accuracy (%) | {' | '.join(titles)} |")
     print(f"| --- |{' ---: |' * len(columns)}")
-    for setting in sorted(scores, key=lambda setting: (len(setting) > 0, [name for name, _ in setting][-1:], setting)):
+    for setting in sorted(scores, key=order):
         cells = [f"{scores[setting][column]:.1f}" if column in scores[setting] else "" for column in columns]
         print(f"| {label(setting)} | {' | '.join(cells)} |")
 
