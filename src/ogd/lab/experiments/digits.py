@@ -9,13 +9,10 @@ SEEDS = tuple(f"random:{seed}" for seed in range(101, 121))
 COMPARED = ("mtl", "ogd")
 SELDOM: dict[str, Setting] = {"ogd": {"every": 50}}  # the same accuracy, far sooner
 QUICK: Setting = {"epochs": 1, "lr": 5e-3}
-FITTED = {  # chosen by the published rows, after the fact
-    "Table 3": "67/03/48/29/15",
-    "Table 5": "19/24/56/37/08",
-    "Table 6": "36/48/29/07/15",
-    "Table 7": "68/07/29/15/34",
+FITTED = "67/03/48/29/15"  # chosen by the published cells of Table 3, after the fact
+PUBLISHED = {  # the published rows of the four tables
+    one.where: {row.method: row for row in one.rows if row.published} for one in PAPER if one.name.startswith("split")
 }
-PUBLISHED = {one.where: one for one in PAPER if one.where in FITTED}
 
 
 def _row(method: str, partition: str, more: Setting) -> Row:
@@ -24,25 +21,9 @@ def _row(method: str, partition: str, more: Setting) -> Row:
     return Row(f"{METHODS[method].label}, {digits}", method, (setting,))
 
 
-def _rows(where: str) -> tuple[Row, ...]:
-    """Return all published methods for Table 3, and two for the others."""
-    methods = [row.method for row in PUBLISHED[where].rows if row.published]
-    chosen = methods if where == "Table 3" else COMPARED
-    return tuple(_row(m, FITTED[where], {"ewc_lambda": 1.0} if m == "ewc" else {}) for m in chosen)
-
-
-def _quoted(where: str) -> tuple[Reference, ...]:
-    """Return the published lines of the rows above. They judge nothing, because they chose the partition."""
-    chosen = {row.method for row in _rows(where)}
-    return tuple(
-        Reference(
-            f"{METHODS[row.method].label}, {where}",
-            tuple(f"{cell.mean:.1f} ± {cell.std:.1f}" for cell in row.published),
-            f"the paper's {where}",
-        )
-        for row in PUBLISHED[where].rows
-        if row.published and row.method in chosen
-    )
+def _quoted(row: Row, where: str) -> Reference:
+    cells = tuple(f"{cell.mean:.1f} ± {cell.std:.1f}" for cell in row.published)
+    return Reference(f"{METHODS[row.method].label}, {where}", cells, f"the paper's {where}")
 
 
 DRAWN = Experiment(
@@ -56,16 +37,16 @@ DRAWN = Experiment(
     profile="one epoch per task",
     named=True,
 )
-AFTER_THE_FACT = Experiment(
+POST_HOC = Experiment(
     "digits-fitted",
-    "Split MNIST, 5 tasks: the partitions that fit Tables 3 and 5 to 7 best, chosen post hoc by these tables",
+    f"Split MNIST, 5 tasks ({FITTED}, chosen post hoc by the cells of Table 3)",
     "final",
     TASKS,
-    tuple(row for where in FITTED for row in _rows(where)),
+    tuple(_row(m, FITTED, {"ewc_lambda": 1.0} if m == "ewc" else {}) for m in PUBLISHED["Table 3"]),
     runs=RUNS_OF_5,
-    note="Of all ordered partitions, those that come closest to the published rows: that they come close is no "
-    "evidence. OGD projects every 50 steps, and EWC's λ is 1.",
-    references=tuple(line for where in FITTED for line in _quoted(where)),
+    note="Of all ordered partitions one that comes close to the published rows: that it does is no evidence. OGD "
+    "projects every 50 steps, and EWC's λ is 1.",
+    references=tuple(_quoted(row, "Table 3") for row in PUBLISHED["Table 3"].values()),
     named=True,
 )
-DIGITS = (DRAWN, AFTER_THE_FACT)
+DIGITS = (DRAWN, POST_HOC)
