@@ -29,7 +29,7 @@ def _agreement(comparison: Comparison) -> str:
     met = [tally.counts["agrees"] + tally.counts["better"] for tally in comparison.lines[-1].tallies]
     best = met.index(max(met))
     cells = len(comparison.lines[-1].tallies[best].cells)
-    return f"{comparison.columns[best]} meets or beats most of the paper: {met[best]} of {cells} cells"
+    return f"With {comparison.columns[best]} most published cells are matched or beaten: {met[best]} of {cells}"
 
 
 def _best_columns(comparison: Comparison, lines: list[Line]) -> str:

@@ -148,7 +148,7 @@
     const block = figure.closest(".block");
     const fact = all(".facts div").find((one) => one.querySelector("dd").textContent.startsWith("on task 1"));
     const heading = block?.querySelector("h3") ?? fact ?? document.querySelector("h1");
-    const said = heading.textContent.trim().replace(/^(\d+\s%|[\d.]+ points)/, "$1 ").replace(/\s+/g, " ");
+    const said = heading.textContent.trim().replace(/^(\d+\s%)/, "$1 ").replace(/[ \n]+/g, " ");
     const legend = all(".legend li", figure).filter((item) => !item.querySelector('[aria-pressed="false"]'));
     const drawing = figure.querySelector("svg[role]").cloneNode(true);
     for (const part of all(".spot, .off", drawing)) part.remove();
