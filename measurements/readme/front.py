@@ -28,13 +28,13 @@ Lines = dict[str, npt.NDArray[np.float64]]
 
 
 def digits() -> Lines:
-    """Task 1's accuracy (%) after each of the five tasks, for each way of training."""
+    """Task 1's accuracy (%) after each of the five tasks, for each way of training that was measured."""
     found = json_files.load(RESULTS / "own_loop.json")["runs"]["Rotated"]
     (sgd,) = (row for row in EXPERIMENTS["worlds"].rows if row.method == "sgd")
     request = requests_of(sgd, load("mnist"))[EXPERIMENTS["worlds"].columns.index("Rotated")]
     runs = {way: [run["accuracy"] for run in own.values()] for way, own in found.items()}
     runs["plain"] = [record.accuracy[1:] for record in find(RESULTS, request).values()]
-    return {label: 100 * np.array(runs[way])[:, :, 0].mean(0) for way, label in WAYS.items()}
+    return {label: 100 * np.array(runs[way])[:, :, 0].mean(0) for way, label in WAYS.items() if way in runs}
 
 
 def flights() -> Lines:
@@ -43,6 +43,7 @@ def flights() -> Lines:
     return {
         label: np.array([statistics.mean(run["auc"][t][0] for run in found[way].values()) for t in range(12)])
         for way, label in WAYS.items()
+        if way in found
     }
 
 
@@ -55,13 +56,16 @@ def draw() -> None:
     made = figure(WIDTH, 4.8)
     above, below = made.subplots(2, 1)
     for axes, lines, form in ((above, digits(), "{:.0f} %"), (below, flights(), "{:.3f}")):
+        tasks = range(1, len(lines["no protection"]) + 1)
         for label, line in lines.items():
-            look, words = drawn[label], f"{label}, {form.format(line[-1])}"
-            axes.plot(range(1, len(line) + 1), line, "-", color=look.colour, marker=look.marker, lw=2)
-            axes.annotate(
-                words, (len(line), line[-1]), (8, 0), textcoords="offset points", va="center", color=look.colour
-            )
-        axes.set_xticks(range(1, len(line) + 1))
+            axes.plot(tasks, line, "-", color=drawn[label].colour, marker=drawn[label].marker, lw=2)
+        low, high = axes.get_ylim()
+        place = -np.inf  # of the label below
+        for label, line in sorted(lines.items(), key=lambda item: item[1][-1]):
+            place = max(line[-1], place + 0.08 * (high - low))
+            words = f"  {label}, {form.format(line[-1])}"
+            axes.text(tasks[-1], place, words, va="center", color=drawn[label].colour)
+        axes.set_xticks(tasks)
         axes.grid()
     above.set(title="Digits, turned by 10° more for each task", xlabel="after task", ylabel="accuracy on task 1 (%)")
     below.set(title="A year of flights: which will be late?", xlabel="after month", ylabel="AUC on January")
