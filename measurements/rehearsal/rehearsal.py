@@ -41,13 +41,17 @@ WAYS = {
     "der": "DER++ by hand, 32 every step",
     "default": "`ExampleMemory(model)`",
     "every": "`ExampleMemory(model)`, `every=1, batch_size=32`",
+    "eight": "`ExampleMemory(model)`, `every=1, batch_size=8`",
     "means": "`ExampleMemory(model)`, `merge=5`",
     "ewc": "EWC, λ tuned on validation data",
     "agem": "A-GEM, 32 every step",
     "all": "all data kept",
 }
-TIMED = ("plain", "gradient", "er", "der", "default")
-PROTECT: dict[str, dict[str, int]] = {"every": {"every": 1, "batch_size": 32}}  # options that are not the defaults
+TIMED = ("plain", "gradient", "er", "der", "default", "eight")
+PROTECT: dict[str, dict[str, int]] = {  # options that are not the defaults
+    "every": {"every": 1, "batch_size": 32},
+    "eight": {"every": 1, "batch_size": 8},
+}
 REMEMBER: dict[str, dict[str, int]] = {"means": {"merge": 5}}
 MEMORIES = {"gradient": "GradientMemory", **dict.fromkeys(("default", *PROTECT, *REMEMBER), "ExampleMemory")}
 LAMBDAS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
