@@ -3,10 +3,12 @@
 import copy
 import gc
 import pickle
+from typing import cast
 
 import pytest
 import torch
 from torch import Tensor, nn, optim
+from torch.utils.checkpoint import checkpoint
 
 from ogd.memory import ExampleMemory
 from ogd.memory.examples import rehearsal_gradient
@@ -59,6 +61,38 @@ def test_micro_batches_add_up_to_the_whole_batch(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(("half", "followed"), [(torch.bfloat16, True), (torch.float16, False), (None, False)])
 def test_autocast_to_bfloat16_is_followed(half: torch.dtype | None, followed: bool) -> None:
     assert rehearsed(4, half=half)[2].passes == [(16, followed)]
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.stem, self.body, self.reentrant = nn.Linear(6, 6), nn.Linear(6, 4), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.stem(x).tanh()
+        return cast(Tensor, checkpoint(self.body, h, use_reentrant=self.reentrant))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # torch's, without gradients
+def test_reentrant_checkpointing_gives_the_same_gradient() -> None:
+    """It refuses `autograd.grad`; hooks and gradients of the user's stay as they were."""
+    gradients, heard = [], list[int]()
+    for reentrant in (True, False):
+        torch.manual_seed(0)
+        model = Checkpointed(reentrant)
+        memory = ExampleMemory(model, per_task=None)
+        memory.remember((torch.randn(20, 6), torch.arange(20) % 4))
+        optimizer = optim.SGD(model.parameters(), lr=0)
+        memory.protect(optimizer, every=1, bound=None)
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(3, 6)).sum().backward()
+            handle = model.stem.weight.register_post_accumulate_grad_hook(lambda p: heard.append(1))
+            optimizer.step()
+            handle.remove()
+        gradients.append([p.grad for p in model.parameters()])
+    torch.testing.assert_close(*gradients)
+    assert not heard
 
 
 def test_evaluation_is_no_training_pass(monkeypatch: pytest.MonkeyPatch) -> None:

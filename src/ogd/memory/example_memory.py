@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,11 +36,12 @@ from ogd.memory.examples.example_kind import DrawnBatch, ExampleKind, NewTask
 from ogd.memory.examples.kept_examples import Examples
 from ogd.memory.examples.kept_items import Items
 from ogd.memory.examples.pairs import Pairs
-from ogd.memory.examples.rehearsal_gradient import sum_gradients
+from ogd.memory.examples.rehearsal_gradient import by_backward, sum_gradients
 from ogd.memory.examples.reservoir import reservoir
 from ogd.memory.examples.user_items import UserItems
 from ogd.memory.examples.user_loss import Loss
 from ogd.memory.explanation import Explanation, explain_examples, explain_items
+from ogd.memory.gradients.summed_gradients import summed_gradients
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.checkpointing import checkpointing
 from ogd.memory.model.eval_mode import eval_mode
@@ -145,6 +147,7 @@ class ExampleMemory(Memory):
         self.draws = 0  # number of rehearsed batches, which seeds the next draw
         self.observed = 0  # number of examples of the stream so far
         self._training_pass = TrainingPass()
+        self._reentrant = False  # whether the model's checkpointing needs `backward`
         self._resumed: list[tuple[int, float]] = []  # `_progress` of a loaded state, for optimizers to be protected
         self._alike: Examples | Items | None = None  # the last examples that were found equal on all ranks
         self._had_protected_step = True  # whether there was a protected step since the last task was remembered
@@ -539,8 +542,18 @@ class ExampleMemory(Memory):
                     loss = self._example_kind.loss(self.examples, part, drawn)
                 yield loss if divisor == 1 else loss / divisor
 
+        gradients = partial(summed_gradients if sharded else by_backward, self.model)
         with eval_mode(self.model), checkpointing(self.model):
-            found, loss, dependent = sum_gradients(losses(), params, self.model if sharded else None)
+            if sharded or self._reentrant:
+                found, loss, dependent = sum_gradients(losses(), params, gradients)
+            else:
+                try:
+                    found, loss, dependent = sum_gradients(losses(), params)
+                except RuntimeError as error:
+                    if "use_reentrant" not in str(error):
+                        raise
+                    self._reentrant = True
+                    found, loss, dependent = sum_gradients(losses(), params, gradients)
         self._check_dependent(dependent or not parts)
         return found, torch.zeros((), device=device_of(self.model)) if loss is None else loss, n // divisor
 

@@ -1,6 +1,6 @@
 """Compute the gradient of the remembered loss in batches that take no more memory than the user's own."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 import torch
@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from ogd.memory.data.batches import without_tensors
 from ogd.memory.examples.kept_examples import Batch
-from ogd.memory.gradients.summed_gradients import summed_gradients
+from ogd.memory.gradients.autograd_graph import without_gradients
+
+Gradients = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor | None]]  # of a loss
 
 SMALL = 2**18  # inputs and outputs, together a megabyte of float32, that are never worth a division
 
@@ -28,13 +30,24 @@ def micro_batches(batch: Batch, numbers: int | None) -> list[Batch]:
     return batch.split(max(numbers // inputs, SMALL // each, 1))
 
 
+def from_graph(loss: Tensor, params: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Return gradients without `backward`, so that neither `.grad` nor its hooks take part."""
+    return torch.autograd.grad(loss, params, allow_unused=True) if params else ()
+
+
+def by_backward(model: nn.Module, loss: Tensor, params: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return gradients that `backward` computes, which is all that reentrant checkpointing allows."""
+    with without_gradients(model):
+        loss.backward()
+        return [p.grad for p in params]
+
+
 def sum_gradients(
-    losses: Iterable[Tensor], params: Sequence[Tensor], sharded: nn.Module | None = None
+    losses: Iterable[Tensor], params: Sequence[Tensor], gradients: Gradients = from_graph
 ) -> tuple[list[Tensor | None], Tensor | None, bool]:
     """Return the gradient of a sum of losses, the sum (None if it is empty), and whether any loss has a graph.
 
-    Each loss is freed before the next is computed. Of a sharded model the gradient is that of all ranks. Collective
-    then.
+    Each loss is freed before the next is computed.
 
     Examples:
         >>> w = torch.tensor([1.0], requires_grad=True)
@@ -46,12 +59,8 @@ def sum_gradients(
     dependent = False
     for loss in losses:
         dependent |= loss.requires_grad
-        if loss.requires_grad and (params or sharded is not None):
-            new: list[Tensor | None]
-            if sharded is None:
-                new = list(torch.autograd.grad(loss, params, allow_unused=True))
-            else:
-                new = summed_gradients(sharded, loss, params)
+        if loss.requires_grad:
+            new = list(gradients(loss, params))
             for i, old in enumerate(found):
                 g, new[i] = new[i], None  # each is freed as soon as it is added
                 found[i] = g if old is None else old if g is None else old + g
