@@ -28,7 +28,8 @@ WAYS = {
     "often": "`ExampleMemory(model)` with `every=1, batch_size=32`, inputs of the old kind",
     "both": "LoRA and `ExampleMemory(model)`, inputs of the old kind",
 }
-Run = dict[str, float]
+PROTECTED = ("unit", "old", "new", "noise", "often", "both")  # by an `ExampleMemory`
+Run = dict[str, Any]
 
 
 def train(model: Any, x: Any, y: Any, way: str, *, rate: float, lora: Any, kept: Any, old: Any, order: Any) -> float:
@@ -74,9 +75,11 @@ def train(model: Any, x: Any, y: Any, way: str, *, rate: float, lora: Any, kept:
 
 
 def measure(name: str, ways: tuple[str, ...], one: Callable[[str, int], Run]) -> None:
-    """Compute what the record lacks, seed after seed."""
+    """Compute what the record lacks, or has with other defaults of the memory, seed after seed."""
     import torch
 
+    import defaults
+    import ogd
     from ogd.files import write_text
     from ogd.lab.progress import Display
     from ogd.lab.records.record import environment
@@ -84,11 +87,19 @@ def measure(name: str, ways: tuple[str, ...], one: Callable[[str, int], Run]) ->
     torch.set_num_threads(1)
     path = RESULTS / f"pretrained-{name}.json"
     record: dict[str, Any] = json_files.load(path) if path.exists() else {"schema": 1, "runs": {}}
-    missing = [(way, seed) for seed in SEEDS for way in ways if f"{way} {seed}" not in record["runs"]]
+    today = {way: defaults.of(ogd.ExampleMemory) if way in PROTECTED else {} for way in ways}
+    wanted = [(way, seed) for seed in SEEDS for way in ways]
+    done = record["runs"]
+    missing = [
+        (way, seed)
+        for way, seed in wanted
+        if not (run := done.get(f"{way} {seed}")) or run.get("defaults", {}) != today[way]
+    ]
     with Display(name) as display:
         display.start(len(missing))
         for way, seed in missing:
-            record["runs"][f"{way} {seed}"] = one(way, seed)
+            run = one(way, seed)
+            done[f"{way} {seed}"] = {**run, "defaults": today[way]} if today[way] else run
             write_text(path, json.dumps({**record, "environment": environment()}, indent=1) + "\n")
             display.advance(1, f"{way} {seed}")
 

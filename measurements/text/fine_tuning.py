@@ -1,6 +1,7 @@
 """A language model fine-tuned on a second text, with and without protection; `--show` prints the last measurement.
 
-    python measurements/text/fine_tuning.py          trains what the record lacks, on one thread, and writes
+    python measurements/text/fine_tuning.py          trains what the record lacks, or has with other defaults of a
+                                                     memory, on one thread, and writes
                                                      results/language_models.json; needs `pip install -c
                                                      constraints.txt 'ogd[hf]' peft`
     python measurements/text/fine_tuning.py --show   prints that record as Markdown
@@ -199,8 +200,15 @@ def seconds(texts: list[tuple[Any, Any]]) -> dict[str, list[float]]:
     return found
 
 
+def import_torchvision() -> None:
+    """Let transformers import a torchvision whose operators do not load."""
+    sys.path.append(str(Path(__file__).parents[2] / "tests"))
+    import torchvision_operators  # noqa: F401
+
+
 def peak(kind: str, way: str) -> int:
     """The bytes that this process holds at most for 4 steps of a row, without what the imports take."""
+    import_torchvision()
     import peft  # noqa: F401
     import torch
     import transformers.models.llama.modeling_llama  # noqa: F401
@@ -220,12 +228,19 @@ def peak(kind: str, way: str) -> int:
 def measure() -> None:
     import torch
 
+    import ogd
     from ogd.files import write_text
     from ogd.lab.progress import Display
     from ogd.lab.records.record import environment
 
+    sys.path.append(str(Path(__file__).parents[1]))
+    import defaults
+
+    import_torchvision()
+
     torch.set_num_threads(1)
     texts, sizes = tokens()
+    today = {"examples": defaults.of(ogd.ExampleMemory), "gradients": defaults.of(ogd.GradientMemory)}
     record: dict[str, Any] = {"schema": 1, "runs": {}, "peaks": {}}
     if RECORD.exists():
         record = json_files.load(RECORD)
@@ -237,7 +252,8 @@ def measure() -> None:
         write_text(RECORD, json.dumps(record, indent=1) + "\n")
 
     for seed in SEEDS:
-        missing = [row for row in ROWS if f"{' '.join(row)} {seed}" not in record["runs"]]
+        found = {row: record["runs"].get(f"{' '.join(row)} {seed}") for row in ROWS}
+        missing = [row for row, run in found.items() if not run or run.get("defaults", {}) != today.get(row[1], {})]
         if not missing:
             continue
         with Display(f"fine-tuning, seed {seed}") as display:
@@ -246,7 +262,8 @@ def measure() -> None:
             keep("runs", f"first {seed}", {"losses": test_losses(model, texts), "bytes": 0})
             display.advance(1, "first text")
             for kind, way in missing:
-                keep("runs", f"{kind} {way} {seed}", fine_tuned(model, texts, kind, way, seed))
+                run = fine_tuned(model, texts, kind, way, seed)
+                keep("runs", f"{kind} {way} {seed}", {**run, "defaults": today[way]} if way in today else run)
                 display.advance(1, f"{kind} {way}")
     for kind, way in ROWS:
         if f"{kind} {way}" not in record["peaks"]:

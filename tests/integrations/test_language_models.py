@@ -144,6 +144,23 @@ def test_a_model_whose_loss_shows_nothing_needs_a_word():
     )
 
 
+@pytest.mark.parametrize("adapted", [False, True])
+def test_a_loss_that_also_balances_experts_is_known_by_its_name(adapted):
+    """Of noisy inputs nothing else would show it, and tokens would be rehearsed in their places."""
+    torch.manual_seed(0)
+    sizes = {"num_hidden_layers": 1, "num_key_value_heads": 1, "num_local_experts": 2, "output_router_logits": True}
+    model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**SMALL, **sizes))
+    if adapted:
+        model = peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    batch = noisy()
+    memory = ogd.ExampleMemory(model, per_task=None)
+    memory.remember(batch)
+    with torch.no_grad():
+        z = model.eval()(**batch).logits
+    own = torch.nn.functional.cross_entropy(z[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
+    torch.testing.assert_close(memory.remembered_loss(6), own, rtol=1e-4, atol=2e-3)
+
+
 @pytest.mark.parametrize("make", [gpt2, llama])
 def test_rehearsal_checkpoints_as_the_users_forward_pass_does(make):
     """Gradients are those without checkpointing, dropout stays off, and each layer is called again."""
@@ -220,10 +237,11 @@ def test_packed_rows_with_the_arguments_of_flash_attention(tmp_path):
         assert "cu_seq_lens_q" in next(iter(loader))
         memory = ogd.ExampleMemory(model, per_task=200)
         memory.remember(loader)
-        assert memory.task_sizes == (4,)
+        assert memory.task_sizes == (8,)
         model.eval()
-        own = torch.stack([model(**batch).loss for batch in loader]).mean()
-        torch.testing.assert_close(memory.remembered_loss(4), own, rtol=1e-3, atol=1e-3)
+        each = torch.utils.data.DataLoader(rows, 1, collate_fn=collator)
+        own = torch.stack([model(**row).loss for row in each]).mean()
+        torch.testing.assert_close(memory.remembered_loss(8), own, rtol=1e-3, atol=1e-3)
 
 
 def test_gradients_of_a_language_model_are_refused_before_training(tmp_path):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from memory_models import FICKLE, MODELS, make, rows
-from ogd.memory import Factored, GradientMemory, Memory, register_layer
+from ogd.memory import ExampleMemory, Factored, GradientMemory, Memory, register_layer
 from ogd.memory.gradients import per_example
 from ogd.memory.gradients.layers import _RULES
 from ogd.memory.loading import KINDS
@@ -241,6 +241,9 @@ def test_complex_parameters_are_refused() -> None:
     model = nn.Linear(3, 4, dtype=torch.complex64)
     with pytest.raises(ValueError, match="weight is complex"):
         GradientMemory(model).remember((torch.randn(5, 3), torch.zeros(5, dtype=torch.long)))
+    for memory in (GradientMemory(model), ExampleMemory(model)):  # before a first task is trained
+        with pytest.raises(ValueError, match="weight is complex"):
+            memory.protect(torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 class Overwriting(nn.Linear):

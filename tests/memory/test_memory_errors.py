@@ -28,7 +28,7 @@ REFUSED = {
     "class too large": (lambda x, y: (x, 0 * y), {"classes": [0, 7]}, "4 logits: a label or class of 7"),
     "classes twice": (lambda x, y: (x, y), {"classes": [1, 1]}, "classes must be different"),
     "no labels": (lambda x, y: (x, None), {}, "needs a label for each example"),
-    "labels are floats": (lambda x, y: (x, y.double()), {}, 'for a regression .* outputs="all"'),
+    "labels are floats": (lambda x, y: (x, y.double()), {}, 'for a regression, .* outputs="all"'),
     "labels of another number": (lambda x, y: (x, y[:-1]), {}, "share their first axis.* loss=…"),
     "one logit": (
         lambda x, y: (x, torch.arange(len(x)) % 2),

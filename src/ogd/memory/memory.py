@@ -19,7 +19,7 @@ from ogd.memory.data.calling import Logits
 from ogd.memory.explanation import Explanation
 from ogd.memory.model.parameters import Parameters
 from ogd.memory.model.running_statistics import RunningStatistics
-from ogd.memory.model.supported import check_parameters
+from ogd.memory.model.supported import check_model, check_parameters
 from ogd.memory.optimizers.protectable import check_protectable, optimizers_in
 from ogd.memory.optimizers.step_hooks import Protection, is_protected, versions
 from ogd.memory.ranks.collective import gather_results, has_several_ranks, torch_seed
@@ -269,6 +269,7 @@ class Memory(ABC):
         optimizers = optimizers_in(optimizer)
         check_protectable(optimizers, is_protected)
         self._check_parameters()
+        check_model(self.model, dict(self.model.named_parameters()))  # here, because `remember` comes after training
         held = [p for one in optimizers for group in one.param_groups for p in group["params"]]
         if not self._parameters.among(held):
             raise ValueError(

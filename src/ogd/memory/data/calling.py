@@ -102,7 +102,7 @@ def logits_of(result: Any) -> Tensor:
     if not isinstance(f, Tensor):
         raise TypeError(
             f"the model returned {describe(result)}, neither a tensor nor something with .logits: give logits=, "
-            "a function (model, x) → tensor"
+            "a function (model, x) → tensor, or ogd.ExampleMemory(model, loss=…) (docs/any-loss.md)"
         )
     return f
 

@@ -18,6 +18,8 @@ from ogd.memory.data.labels import IGNORED, classifies
 
 ASKED = 8  # examples, one at a time, until the model's loss tells
 EQUAL = 1e-4  # largest relative difference of a model's loss from ours
+# Hugging Face's names of losses, for models that add something to it, such as the balance of a mixture's experts
+NAMED = {"ForCausalLM": True, "ForMaskedLM": False, "ForTokenClassification": False}
 REPEATED = 0.5  # share of labels equal to the input's tokens from which on they may be next tokens
 
 
@@ -46,6 +48,8 @@ def shifts_labels(model: ScoredModel, x: Any, y: Any, remedy: str) -> bool:
         for i in range(min(length((x, y)), ASKED)):
             if (found := _ask(model.model, *take((x, y), slice(i, i + 1)))) is not None:
                 return found
+        if (named := NAMED.get(getattr(model.model, "loss_type", None) or "")) is not None:
+            return named
     counted = y != IGNORED
     same = [
         ((t == y) & counted).sum() / counted.sum().clamp(min=1) for t in without_tensors(x)[0] if t.shape == y.shape

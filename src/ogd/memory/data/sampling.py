@@ -91,7 +91,8 @@ class Sample:
             keys = f" with the keys {', '.join(map(str, data))}" if isinstance(data, Mapping) else ""
             raise TypeError(
                 "data must be a DataLoader, a Dataset, a pair of tensors (x, y), a list of these or a dictionary of "
-                f"tensors with the key 'labels', not {type(data).__name__}{keys}"
+                f"tensors with the key 'labels', not {type(data).__name__}{keys}: for graphs and other objects use "
+                "ogd.ExampleMemory(model, loss=…) (docs/any-loss.md)"
             )
 
     def _of_tensors(self, x: Any, y: Any) -> Chunk:

@@ -84,8 +84,8 @@ def check_labels(y: Any, outputs: Outputs, classes: Sequence[int] | None) -> Non
             )
         raise ValueError(
             f'outputs="true", the default, needs a label for each example, integers of shape (B,), not {what}: pass '
-            "one-hot labels as y.argmax(-1) and numbers such as 2.0 as y.long(); for a regression or without labels "
-            'use GradientMemory(model, outputs="all")'
+            "one-hot labels as y.argmax(-1) and numbers such as 2.0 as y.long(); for a regression, one logit, several "
+            'classes per example or no labels use GradientMemory(model, outputs="all")'
         )
     if y.numel() and int(y.min()) < 0:
         raise ValueError(f"labels must not be negative: found {int(y.min())}")
