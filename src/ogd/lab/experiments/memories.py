@@ -103,11 +103,7 @@ DISSIMILAR = Experiment(
     tuple(f"{angle}°" for angle in ANGLES),
     _rows(
         ({"benchmark": "rotated", "angles": (0, angle)} for angle in ANGLES),
-        _only("MTL")
-        | MERGED
-        | _only("ER", "A-GEM")
-        | {"OGD, renewed": ("ogd", {"refresh": 500})}
-        | _only("OGD", "SGD"),
+        _only("MTL", REHEARSAL, "ER", "A-GEM") | {"OGD, renewed": ("ogd", {"refresh": 500})} | _only("OGD", "SGD"),
     ),
     runs=3,
     drawing=Drawing("lines", "angle of task 2 (degrees)", over="angles"),
