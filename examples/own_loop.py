@@ -29,10 +29,10 @@ def learned_in_turn(first, second, tests, kind, protected=True):
 
     memory = kind(model)  # line one: an empty memory
     if protected:
-        memory.protect(optimizer)  # line two: from now on every step respects what is in it
+        memory.protect(optimizer)  # line two: from now on training respects what is in it
 
     learn(model, optimizer, *first)
-    memory.remember(first)  # the first task is finished: 200 of its examples are kept, or their gradients
+    memory.remember(first)  # the first task is finished: 200 of its examples are kept, or 500 gradients
     before = ogd.forgetting(model, tests)
     learn(model, optimizer, *second)
     return before, ogd.forgetting(model, tests)

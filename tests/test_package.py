@@ -72,7 +72,7 @@ print(*sorted({name for name in set(sys.modules) - before if not name.startswith
 model = torch.nn.Linear(4, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 memory = ogd.GradientMemory(model, per_task=5)
-memory.protect(optimizer)
+memory.protect(optimizer, every=1)
 x = torch.randn(5, 4)
 memory.remember((x, torch.arange(5) % 3))
 (model(x) ** 2).sum().backward()

@@ -24,6 +24,7 @@ ROWS = (
     ("no protection", "SGD", "plain"),
     ("rehearsal: `ExampleMemory(model)`", "", "default"),
     ("projection: `GradientMemory(model)`", "", "gradient"),
+    ("projection, the paper's: `per_task=200`, `every=1`", "", "paper"),
     ("ER by hand", "ER", "er"),
     ("DER++ by hand", "DER++", "der"),
     ("EWC, λ tuned on validation data", "EWC, tuned λ", "ewc"),

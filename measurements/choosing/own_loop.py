@@ -31,7 +31,12 @@ BENCHMARKS = {  # as the columns of `ogd reproduce worlds`
     "Split": ("split", {}),
     "Split, one softmax": ("split", {"heads": "single"}),
 }
-MEMORIES = {"default": "ExampleMemory", "gradient": "GradientMemory"}
+MEMORIES = {"default": "ExampleMemory", "gradient": "GradientMemory", "paper": "GradientMemory"}
+CALLS = {
+    "default": "`ExampleMemory(model)`",
+    "gradient": "`GradientMemory(model)`",
+    "paper": "`GradientMemory(model, per_task=200)`, `every=1`",
+}
 Told = Callable[[int, str], None]  # steps done, and what is being done
 Part = tuple["Tensor", "Tensor"]
 
@@ -79,8 +84,9 @@ def trained(name: str, kind: str, seed: int, left_out: int = 0, told: Told = lam
     torch.manual_seed(seed)
     order = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    memory: Any = ogd.GradientMemory(model) if kind == "gradient" else ogd.ExampleMemory(model)
-    memory.protect(optimizer)
+    made, protected = ({"per_task": 200}, {"every": 1}) if kind == "paper" else ({}, {})
+    memory: Any = getattr(ogd, MEMORIES[kind])(model, **made)
+    memory.protect(optimizer, **protected)
     matrix, seconds = [], 0.0
     tasks = parts(benchmark, seed)
     for number, ((x, y), _, classes) in enumerate(tasks, 1):
@@ -90,7 +96,7 @@ def trained(name: str, kind: str, seed: int, left_out: int = 0, told: Told = lam
             loss(model, x[rows], y[rows], classes).backward()
             optimizer.step()
             if step % 100 == 0:
-                told(100, f"{name}, {MEMORIES[kind]}, seed {seed}, task {number}/{TASKS}")
+                told(100, f"{name}, {kind}, seed {seed}, task {number}/{TASKS}")
         seconds += time.process_time() - began
         if classes is None:
             memory.remember((x, y))
@@ -124,7 +130,7 @@ def measure() -> None:
 
     torch.set_num_threads(1)
     record: dict[str, Any] = json_files.load(RECORD) if RECORD.exists() else {"schema": 1, "runs": {}}
-    today = {kind: defaults.of(getattr(ogd, memory)) for kind, memory in MEMORIES.items()}
+    today = {kind: defaults.of(getattr(ogd, memory), kind) for kind, memory in MEMORIES.items()}
     missing = lacking(record, today)
     steps = {name: 60_000 * (1 if rule == "split" else TASKS) // BATCH for name, (rule, _) in BENCHMARKS.items()}
     with Display("own_loop.py") as display:
@@ -147,9 +153,9 @@ def show() -> None:
     """Print the record as Markdown."""
     record = json_files.load(RECORD)
     print(f"| | {' | '.join(BENCHMARKS)} |\n| --- |{' ---: |' * len(BENCHMARKS)}")
-    for kind, memory in MEMORIES.items():
+    for kind, call in CALLS.items():
         found = [averages(record, name, kind) for name in BENCHMARKS]
-        print(f"| `{memory}(model)` | {' | '.join(mean_std(runs) if runs else '–' for runs in found)} |")
+        print(f"| {call} | {' | '.join(mean_std(runs) if runs else '–' for runs in found)} |")
 
 
 if __name__ == "__main__":

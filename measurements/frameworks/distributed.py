@@ -43,7 +43,7 @@ def trained(give: str, zero: bool = False, ranks: int = 2, rank: int = 0, **opti
     memory = GradientMemory(model, per_task=None, **options)
     part = slice(rank, STORED, ranks) if give == "part" else slice(STORED)
     memory.remember((first[0][part], first[1][part]))
-    protection = memory.protect(optimizer)
+    protection = memory.protect(optimizer, every=1)
     _steps(call, optimizer, second, rank, ranks)
     result = {"weights": torch.cat([p.detach().flatten() for p in model.parameters()])}
     result |= {"stored": memory.nbytes, "resident": memory.resident_nbytes, "directions": len(memory)}

@@ -133,7 +133,7 @@ def lightning(seed: int, protected: bool) -> Scores:
         def configure_optimizers(self) -> Any:
             return optim.SGD(self.parameters(), lr=0.1)
 
-    tasks, model, callbacks = digits(seed), Net(), [OGD(GradientMemory, per_task=STORED)] if protected else []
+    tasks, model, callbacks = digits(seed), Net(), [OGD(GradientMemory, per_task=STORED, every=1)] if protected else []
 
     def learn(i: int) -> None:
         options = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -158,7 +158,8 @@ def avalanche(seed: int, protected: bool) -> Scores:
     stream = nc_benchmark(trains, tests, n_experiences=2, task_labels=False, **options).train_stream
     strategy = Naive(
         model=model, optimizer=optim.SGD(model.parameters(), lr=0.1), criterion=nn.CrossEntropyLoss(), train_mb_size=10,
-        train_epochs=5, evaluator=None, plugins=[OGDPlugin(GradientMemory, per_task=STORED)] if protected else [],
+        train_epochs=5, evaluator=None,
+        plugins=[OGDPlugin(GradientMemory, per_task=STORED, every=1)] if protected else [],
     )  # fmt: skip
     return measured(model, tasks, lambda i: strategy.train(stream[i]))
 
@@ -179,7 +180,7 @@ def _trained(model: Any, tasks: list[Any], protected: bool, rate: float, **optio
     from ogd.integrations.transformers import OGDCallback
     from ogd.memory import GradientMemory
 
-    callbacks = [OGDCallback(GradientMemory, per_task=STORED, **options)] if protected else []
+    callbacks = [OGDCallback(GradientMemory, per_task=STORED, every=1, **options)] if protected else []
 
     def learn(i: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -224,7 +225,7 @@ def accelerate(seed: int, protected: bool) -> Scores:
     model, optimizer = accelerator.prepare(made := bert(), torch.optim.AdamW(made.parameters(), lr=5e-4))
     memory = ogd.GradientMemory(model, per_task=STORED)
     if protected:
-        memory.protect(optimizer.optimizer)
+        memory.protect(optimizer.optimizer, every=1)
 
     def learn(i: int) -> None:
         loader = DataLoader(tasks[i][0], 20, shuffle=True, collate_fn=default_data_collator)

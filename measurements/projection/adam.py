@@ -49,7 +49,7 @@ def trained(optimizer_name: str, way: str, seed: int) -> dict[str, Any]:
     for task in tasks:
         x, y = task.train.x[rows], task.train.y[rows]
         optimizer = getattr(torch.optim, kind)(model.parameters(), lr=lr)
-        protection = memory.protect(optimizer) if way == "update" else None
+        protection = memory.protect(optimizer, every=1) if way == "update" else None
         for _ in range(EPOCHS):
             for some in torch.randperm(len(x), generator=order).split(BATCH):
                 optimizer.zero_grad()

@@ -86,11 +86,11 @@ def _second(network: Any, way: str, old: Any, new: Any, order: Any) -> dict[str,
 
     x, y = old.train.x[order[:100]], old.train.y[order[:100]]
     optimizer = torch.optim.SGD(network.parameters(), lr=LR)
-    memory = GradientMemory(network, outputs="all", freeze_buffers=way not in ("move", "batch"))
+    memory = GradientMemory(network, per_task=200, outputs="all", freeze_buffers=way not in ("move", "batch"))
     if way != "free":
         memory.remember((x, y))
     if way in ("keep", "move", "batch"):
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that statistics move
         before = network.eval()(x)

@@ -55,7 +55,7 @@ def measure() -> dict[str, Any]:
         memory.remember((x, y))
         optimizer = torch.optim.Adam(network.parameters(), lr=LR)
         if way == "update":
-            memory.protect(optimizer)
+            memory.protect(optimizer, every=1)
         before, steps, moved = logits(network), [], []
         for step, batch in enumerate(order[: 10 * STEPS].split(10), 1):
             train(network, optimizer, new, batch)

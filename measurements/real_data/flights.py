@@ -6,9 +6,9 @@
     python measurements/real_data/flights.py --show     prints that record as Markdown
 
 Of each month 60 % of the flights are to train on, 20 % to choose settings by and 20 % to test on, drawn flight by
-flight or day by day, the same for all seeds. The network has embeddings of carrier, airports and weekday and two layers
-of 64; Adam, batches of 128. 200 flights of each month are kept; EWC takes its Fisher information from 1,000 flights of
-each month. All that it is given is known before departure.
+flight or day by day, the same for all seeds. The network has embeddings of carrier, airports and weekday and two
+layers of 64; Adam, batches of 128. 200 flights of each month are kept, or 500 gradients (`GradientMemory(model)`). EWC
+takes its Fisher information from 1,000 flights of each month. All that the network is given is known before departure.
 Settings are chosen for the ways that have none yet, and runs of other defaults of the library are trained again.
 """
 
@@ -39,6 +39,7 @@ COMMON = [{"lr": lr, "epochs": epochs} for lr, epochs in ((1e-3, 1), (1e-3, 2), 
 OWN: dict[str, list[dict[str, Any]]] = {  # what is tried for each way
     "plain": [{}],
     "gradient": [{}],
+    "paper": [{}],
     "er": [{"weight": weight} for weight in (0.03, 0.1, 0.3, 1.0)],
     "der": [{"weight": weight, "alpha": alpha} for weight in (0.1, 1.0) for alpha in (0.1, 0.5, 2.0)],
     "ewc": [{"ewc_lambda": weight} for weight in (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)],
@@ -51,6 +52,7 @@ OWN: dict[str, list[dict[str, Any]]] = {  # what is tried for each way
 WAYS = {
     "plain": "plain training, month by month",
     "gradient": "`GradientMemory(model)`",
+    "paper": "`GradientMemory(model, per_task=200)`, `every=1`",
     "er": "ER by hand",
     "der": "DER++ by hand",
     "default": "`ExampleMemory(model)`",
@@ -60,7 +62,10 @@ WAYS = {
     "agem": "A-GEM",
     "all": "all months so far",
 }
-MEMORIES = {"gradient": "GradientMemory", **dict.fromkeys(("default", "unlabelled", "outputs"), "ExampleMemory")}
+MEMORIES = {
+    **dict.fromkeys(("gradient", "paper"), "GradientMemory"),
+    **dict.fromkeys(("default", "unlabelled", "outputs"), "ExampleMemory"),
+}
 Part = tuple["Tensor", "Tensor", "Tensor"]  # codes, numbers, late
 
 
@@ -139,9 +144,11 @@ def trained(
 
     params = list(model.parameters())
     consolidation = by_hand.Consolidation(setting.get("ewc_lambda", 0.0))
-    memory: Any = getattr(ogd, MEMORIES[way])(model) if way in MEMORIES else None
+    named = {"per_task": KEPT} if way == "paper" else {}
+    memory: Any = getattr(ogd, MEMORIES[way])(model, **named) if way in MEMORIES else None
     options: dict[str, dict[str, Any]] = {
         "gradient": {},
+        "paper": {"every": 1},
         "default": {},
         "unlabelled": {"labels": False},
         "outputs": {"labels": False, "every": 1, "batch_size": BATCH, "alpha": setting.get("alpha")},
@@ -257,7 +264,7 @@ def measure() -> None:
     import defaults
 
     record = json_files.load(RECORD)
-    today = {way: defaults.of(getattr(ogd, MEMORIES[way])) if way in MEMORIES else {} for way in WAYS}
+    today = {way: defaults.of(getattr(ogd, MEMORIES[way]), way) if way in MEMORIES else {} for way in WAYS}
     wanted = [(seed, drawn, way) for seed in SEEDS for drawn in DRAWN for way in WAYS]
     missing = [
         (seed, drawn, way)
@@ -335,7 +342,7 @@ def draw(record: dict[str, Any]) -> None:
     sys.path.append(str(Path(__file__).parents[1]))
     from style import WIDTH, figure, looks, save
 
-    drawn_as = {  # EWC and A-GEM are in the table only
+    drawn_as = {  # EWC, A-GEM and the paper's projection are in the table only
         "plain": (looks.SGD, "-"),
         "gradient": (looks.OGD, "-."),
         "er": (looks.ER, "--"),

@@ -6,11 +6,12 @@
     python measurements/rehearsal/rehearsal.py --show    prints that record as Markdown
 
 Images: 6,000 digits per task, turned by 0°, 40° and 80°, a CNN of LeNet's size. Texts: 4,000 sequences of 16 words per
-task, each task with words of its own and some of the last one's; a transformer of 2 × 64. Adam at 0.001, batches of 32,
-three epochs per task, 200 examples of each task kept. By hand, 32 kept examples join every step's loss: with their
-labels (ER), or with their labels and 0.5 × the squared change of outputs (DER++). A-GEM takes its reference gradient
-from 32 of them, and EWC its Fisher information from 1,000 training examples of each task. All data are those of the
-tasks so far, in as many steps. Runs of other defaults of the library are trained again.
+task, each task with words of its own and some of the last one's; a transformer of 2 × 64. Adam at 0.001, batches of
+32, three epochs per task. 200 examples of each task are kept, or 500 gradients (`GradientMemory(model)`). By hand, 32
+kept examples join every step's loss: with their labels (ER), or with their labels and 0.5 × the squared change of
+outputs (DER++). A-GEM takes its reference gradient from 32 of them, and EWC its Fisher information from 1,000 training
+examples of each task. All data are those of the tasks so far, in as many steps. Runs of other defaults of the library
+are trained again.
 
 Validation data are training images, or texts, of another draw; what is chosen there is EWC's λ, and how many examples
 `ExampleMemory` rehearses how often is tried.
@@ -37,6 +38,7 @@ MODELS = {"cnn": "CNN, turned digits", "transformer": "transformer, texts"}
 WAYS = {
     "plain": "no protection",
     "gradient": "`GradientMemory(model)`",
+    "paper": "`GradientMemory(model, per_task=200)`, `every=1`",
     "er": "ER by hand, 32 every step",
     "der": "DER++ by hand, 32 every step",
     "default": "`ExampleMemory(model)`",
@@ -47,13 +49,17 @@ WAYS = {
     "agem": "A-GEM, 32 every step",
     "all": "all data kept",
 }
-TIMED = ("plain", "gradient", "er", "der", "default", "eight")
+TIMED = ("plain", "gradient", "paper", "er", "der", "default", "eight")
 PROTECT: dict[str, dict[str, int]] = {  # options that are not the defaults
     "every": {"every": 1, "batch_size": 32},
     "eight": {"every": 1, "batch_size": 8},
+    "paper": {"every": 1},
 }
 REMEMBER: dict[str, dict[str, int]] = {"means": {"merge": 5}}
-MEMORIES = {"gradient": "GradientMemory", **dict.fromkeys(("default", *PROTECT, *REMEMBER), "ExampleMemory")}
+MEMORIES = {
+    **dict.fromkeys(("default", *PROTECT, *REMEMBER), "ExampleMemory"),
+    **dict.fromkeys(("gradient", "paper"), "GradientMemory"),
+}
 LAMBDAS = (1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 PACES = ((32, 1), (32, 2), (16, 1), (16, 2), (16, 4), (8, 1), (20, 10))  # examples, every so many steps
 Data = tuple[Any, Any]
@@ -133,7 +139,8 @@ class Loop:
         self.params = list(self.model.parameters())
         self.way, self.agem = way, by_hand.agem
         self.kept: tuple[Any, ...] = ()  # inputs, labels and outputs, for the ways by hand
-        self.memory: Any = getattr(ogd, MEMORIES[way])(self.model) if way in MEMORIES else None
+        named = {"per_task": KEPT} if way == "paper" else {}
+        self.memory: Any = getattr(ogd, MEMORIES[way])(self.model, **named) if way in MEMORIES else None
         self.consolidation = by_hand.Consolidation(options.pop("ewc_lambda")) if way == "ewc" else None
         self.options = {**PROTECT.get(way, {}), **options}
         self.order, self.drawing = (torch.Generator().manual_seed(seed) for _ in range(2))
@@ -250,7 +257,7 @@ def measure() -> None:
         for name in MODELS:
             for way in (way for way in WAYS if (name, way) != ("transformer", "means")):  # words have no mean
                 runs = record["models"].setdefault(name, {}).setdefault(way, {})
-                today = defaults.of(getattr(ogd, MEMORIES[way])) if way in MEMORIES else {}
+                today = defaults.of(getattr(ogd, MEMORIES[way]), way) if way in MEMORIES else {}
                 if runs.get(str(seed), {}).get("defaults") != today:
                     accuracies = trained(name, way, seed, **chosen(record, name, way))
                     runs[str(seed)] = {"accuracies": accuracies, "defaults": today}

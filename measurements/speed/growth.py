@@ -53,7 +53,7 @@ def measure(n: int, width: int) -> dict[str, Any]:
     seconds(plain, free, STEPS)
     seconds(protected, bound, STEPS)
     memory = GradientMemory(protected, per_task=None)
-    protection = memory.protect(bound)
+    protection = memory.protect(bound, every=1)
     began = time.process_time()
     memory.remember((x[-n:], y[-n:]))
     seconds(protected, bound, 1)  # K and its eigenvalues, once per task

@@ -40,7 +40,7 @@ def measured(model: nn.Module, task, batch, **options) -> dict[str, float]:
     memory = ogd.GradientMemory(model, per_task=None, **options)
     row = {"directions": len(task[1]), "remember_seconds": timed(lambda: memory.remember(task))}
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    protection = memory.protect(optimizer)
+    protection = memory.protect(optimizer, every=1)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -92,11 +92,11 @@ def drift(length: int, dtype: torch.dtype | None) -> float:
     moved = []
     for protected in (True, False):
         learner = copy.deepcopy(model)
-        memory = ogd.GradientMemory(learner, dtype=dtype)
+        memory = ogd.GradientMemory(learner, per_task=200, dtype=dtype)
         memory.remember((x, y))
         optimizer = torch.optim.SGD(learner.parameters(), lr=1e-4)
         if protected:
-            memory.protect(optimizer)
+            memory.protect(optimizer, every=1)
         with torch.no_grad():
             before = learner(x).gather(1, y[:, None])
         for _ in range(20):

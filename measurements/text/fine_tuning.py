@@ -46,7 +46,7 @@ WAYS = {
     "many": f"ER by hand, {MANY:,} examples",
     "osf": "peft's OSF",
     "examples": "`ExampleMemory(model)`",
-    "gradients": "`GradientMemory(model, outputs=next_tokens)`",
+    "gradients": "`GradientMemory(model, per_task=200, outputs=next_tokens)`, `every=1`",
 }
 ROWS = [(kind, way) for kind in KINDS for way in WAYS if kind == "full" or way not in ("many", "osf")]
 
@@ -165,9 +165,12 @@ def prepared(model: Any, texts: list[tuple[Any, Any]], kind: str, way: str, seed
     if way in ("er", "many"):
         kept = old[torch.randperm(len(old), generator=drawing)[: MANY if way == "many" else KEPT]]
     elif way in ("examples", "gradients"):
-        memory = ogd.ExampleMemory(model) if way == "examples" else ogd.GradientMemory(model, outputs=next_tokens)
+        if way == "examples":
+            memory = ogd.ExampleMemory(model)
+        else:
+            memory = ogd.GradientMemory(model, per_task=KEPT, outputs=next_tokens)
         memory.remember(DataLoader([{"input_ids": x, "labels": x} for x in old], BATCH))
-        memory.protect(optimizer)
+        memory.protect(optimizer, **({} if way == "examples" else {"every": 1}))
 
     def step(x: Any) -> None:
         some = kept[torch.randint(len(kept), (REPLAYED,), generator=drawing)] if len(kept) else None

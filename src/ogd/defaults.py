@@ -1,6 +1,8 @@
 """Defaults that the library and the laboratory share, without importing torch."""
 
-PER_TASK = 200  # examples or gradients of a finished task
+PER_TASK = 200  # examples of a finished task; in the laboratory, gradients as well
+
+GRADIENTS = 500  # of a finished task in a GradientMemory, chosen on validation data (docs/beyond.md)
 
 # defaults of rehearsal, chosen on validation data (docs/rehearsal.md)
 REHEARSAL_EVERY = 2  # steps that share a rehearsal

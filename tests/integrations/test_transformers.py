@@ -121,7 +121,7 @@ def test_accelerate_saves_and_restores_a_memory(tmp_path):
         model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=1e-3))
         memory = ogd.GradientMemory(model, per_task=8)
         accelerator.register_for_checkpointing(memory)
-        memory.protect(optimizer.optimizer)
+        memory.protect(optimizer.optimizer, every=1)
         return accelerator, model, optimizer, memory
 
     def steps(accelerator, model, optimizer, data):

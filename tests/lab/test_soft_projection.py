@@ -60,7 +60,7 @@ def test_laboratory_and_library_take_the_same_steps(tiny, projection, softness, 
         method.end_task(finished)
         memory.remember((kept.x[0].flatten(1), kept.target[0].argmax(-1)))
     theirs, ours = SGD(model, lr, momentum), torch.optim.SGD(module.parameters(), lr, momentum)
-    memory.protect(ours)
+    memory.protect(ours, every=1)
     constraint = method.constraint(theirs)
     task = benchmark.tasks[2]
     for step in range(6):

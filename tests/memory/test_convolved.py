@@ -258,7 +258,7 @@ def test_outputs_stay_when_training_goes_on() -> None:
     memory.remember((x, y))
     before, free = model(x).detach(), copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     new = torch.randn_like(x)
     train(model, optimizer, new, y, steps=5)
     train(free, torch.optim.SGD(free.parameters(), lr=1e-3), new, y, steps=5)

@@ -138,7 +138,7 @@ def wrapped_with_buffers() -> Tensor:
     wrapped = DistributedDataParallel(model)
     memory = GradientMemory(wrapped, 3, chunk_size=1)
     optimizer = optim.SGD(wrapped.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     wrapped.eval()
     for _ in range(3):
         train(wrapped, optimizer, x[dist.get_rank() :: 2], y[dist.get_rank() :: 2], 2)
@@ -156,7 +156,7 @@ def each_for_itself() -> int:
     model, x, y = make("mlp", n=4)
     memory = GradientMemory(model, distributed=False)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     if dist.get_rank() == 0:
         memory.remember((x, y))
         train(model, optimizer, x, y, 2)

@@ -30,7 +30,7 @@ def different_stores(sharded: bool) -> dict[str, str]:
         before = flat(trainable(model))
         try:
             memory.load_state_dict(own.state_dict())
-            memory.protect(optimizer)
+            memory.protect(optimizer, every=1)
             train(model, optimizer, x, y, 1)
         except RuntimeError as error:
             said[how] = str(error)
@@ -92,7 +92,7 @@ def refused() -> list[str]:
     other, *_ = make("mlp")
     said = []
     for act in (
-        lambda: before.protect(optimizer),
+        lambda: before.protect(optimizer, every=1),
         lambda: GradientMemory(model, sharded=True).remember((x, y)),
         lambda: GradientMemory(model, distributed=False).remember((x, y)),
         lambda: ExampleMemory(model, distributed=False).protect(optimizer),

@@ -60,7 +60,7 @@ def test_an_update_that_is_too_large_to_measure_is_not_called_a_lack_of_room():
     model = nn.Linear(6, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e25)
     memory = GradientMemory(model, per_task=4)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     memory.remember((torch.randn(4, 6), torch.tensor([0, 1, 2, 0])))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -73,7 +73,7 @@ def test_gradients_that_protect_nothing_are_told_once(small):
     model = nn.Linear(2, 2, bias=False).double()
     memory = GradientMemory(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     memory.remember((torch.tensor([[1.0, 0], [0, small]]).double(), torch.zeros(2).long()))
     with pytest.warns(UserWarning, match="1 of 2 stored gradients protect nothing: they are zero, or more than 1e"):
         train(model, optimizer)
@@ -92,7 +92,7 @@ def test_gradients_that_are_zero_in_some_parameters_only_are_nothing_to_tell():
         x = torch.ones(2, 2)  # twice the same: K is singular
         memory.remember((x, torch.zeros(2).long()), logits=lambda m, x, head=head: m[head](x))
     optimizer = torch.optim.SGD(model["a"].parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     before = model["a"](torch.ones(1, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

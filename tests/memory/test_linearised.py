@@ -50,7 +50,7 @@ def test_all_gradients_keep_all_outputs_of_a_linearised_network(linear: bool, pr
     optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     memory = GradientMemory(model, per_task=None, outputs="all")
     if protect:
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
     (x, y), (new_x, new_y) = task(1), task(2)
     learn(model, optimizer, x, y)
     memory.remember((x, y))

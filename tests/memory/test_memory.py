@@ -177,7 +177,7 @@ def test_frozen_parameters_are_left_out() -> None:
     assert "0.bias" in memory.store.shapes
     G = logit_gradients(model, x, y)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     before = flat([p for p in model.parameters() if p.requires_grad])
     train(model, optimizer, x, y.flip(0), 4)
     moved = flat([p for p in model.parameters() if p.requires_grad]) - before
@@ -213,7 +213,7 @@ def test_degenerate_gradients_are_harmless(kind: str) -> None:
     Pu = flat(list(memory.project(update).values()))
     torch.testing.assert_close(Pu, project_dense(G, flat(list(update.values()))), rtol=0, atol=1e-9)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(model, optimizer, x, y, 3)
     assert all(p.isfinite().all() for p in model.parameters())
 
@@ -227,7 +227,7 @@ def test_what_a_memory_tells_of_itself() -> None:
     resident = memory.nbytes + 2 * 8 * 6 * 6 + 8 * 6  # K, its Cholesky factor and the scales
     assert memory.resident_nbytes == resident
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    with memory.protect(optimizer):
+    with memory.protect(optimizer, every=1):
         train(model, optimizer, x, y, 1)
         assert memory.resident_nbytes >= resident + 8 * 6 * 6  # K⁺, and no more than its rows
     assert repr(memory) == (
@@ -242,6 +242,6 @@ def test_an_empty_memory_costs_and_changes_nothing() -> None:
     update = {n: torch.randn_like(p) for n, p in model.named_parameters()}
     assert all(torch.equal(u, update[n]) for n, u in memory.project(update).items())
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    protection = memory.protect(optimizer)
+    protection = memory.protect(optimizer, every=1)
     train(model, optimizer, x, y, 2)
     assert protection.projector is None

@@ -208,7 +208,7 @@ def test_a_model_without_values_is_refused(keep: str, tmp_path: Path) -> None:
     assert len(bare) == 0
     assert not any(module._forward_hooks for module in empty.modules())
     model.to("meta")  # after it was remembered
-    for call in (lambda: memory.remember((x, y)), lambda: memory.protect(optimizer), memory.stats):
+    for call in (lambda: memory.remember((x, y)), lambda: memory.protect(optimizer, every=1), memory.stats):
         with pytest.raises(ValueError, match="is on the meta device, without values"):
             call()
     assert len(memory) == 6

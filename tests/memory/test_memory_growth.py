@@ -70,7 +70,7 @@ def test_a_head_that_grows_stays_protected(head: str, tmp_path: Path) -> None:
         torch.testing.assert_close(rows(memory), G)
         torch.testing.assert_close(memory.store.gram(memory.store.shapes), K)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     before = torch.cat([p.detach().flatten() for p in model.parameters()])
     train(model, optimizer, x[4:], y[4:] + 5, 5)
     moved = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
@@ -153,7 +153,7 @@ def test_what_grows_otherwise_is_refused_and_other_values_are_said() -> None:
     smaller.remember((x, y))
     model[4] = nn.Linear(9, 3).double()
     with pytest.raises(ValueError, match=r"'4.weight' has shape \(3, 9\), its stored gradients \(6, 9\)"):
-        smaller.protect(optim.SGD(model.parameters(), lr=0.1))
+        smaller.protect(optim.SGD(model.parameters(), lr=0.1), every=1)
 
 
 @pytest.mark.parametrize(("size", "grows"), [((60, 4), True), ((40, 5), False), ((39, 4), False), ((40, 3), False)])

@@ -241,7 +241,7 @@ def test_inputs_are_cast_to_the_model_s_precision(model_dtype: str, dtype: str) 
         found = [ogd.forgetting(model, {"old": (inputs, y)}, measure=measure)["old"] for inputs in (x, x.to(of))]
         assert found[0] == found[1]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(model, optimizer, x, y, 1)
 
 

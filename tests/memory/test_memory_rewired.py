@@ -108,7 +108,7 @@ def test_rows_follow_the_chain_rule(change: str) -> None:
 def test_a_chosen_parameter_stays_chosen_under_its_new_name(tmp_path: Path) -> None:
     memory, model, *_ = remembered(["2.weight"])
     prune.l1_unstructured(model[2], "weight", 0.4)
-    memory.protect(optim.SGD([model[2].weight_orig], lr=0.1))
+    memory.protect(optim.SGD([model[2].weight_orig], lr=0.1), every=1)
     assert memory._parameters.wanted == ["2.weight_orig"]
     memory.save(tmp_path / "m.safetensors")
     assert set(load(tmp_path / "m.safetensors", model).store.shapes) == {"2.weight_orig"}
@@ -163,7 +163,7 @@ def test_adapters_after_remember_are_refused_by_name() -> None:
     memory, model, x, y = remembered()
     memory.remember((x[4:], y[4:]))
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    protection = memory.protect(optimizer)
+    protection = memory.protect(optimizer, every=1)
     adapted(model)
     optimizer.add_param_group({"params": [p for p in model.parameters() if p.requires_grad]})
     message = r"0\.A, 0\.B, .*added since the last `remember` .*0\.weight is now 0\.base\.weight"
@@ -210,12 +210,12 @@ def test_a_layer_inserted_in_a_chain_is_refused_and_a_new_head_is_free() -> None
     memory, model, x, y = remembered()
     model.insert(2, nn.Linear(10, 10).double())
     with pytest.raises(ValueError, match=r"2\.weight, 2\.bias: added since .*\(2\.weight is now 3\.weight\)"):
-        memory.protect(optim.SGD(model.parameters(), lr=0.1))
+        memory.protect(optim.SGD(model.parameters(), lr=0.1), every=1)
     heads = nn.ModuleDict({"body": nn.Linear(12, 9), "a": nn.Linear(9, 4)}).double()
     memory = GradientMemory(heads, logits=lambda m, x: m["a"](m["body"](x)))
     memory.remember((x, y))
     heads["b"] = nn.Linear(9, 4).double()
-    memory.protect(optim.SGD(heads.parameters(), lr=0.1))
+    memory.protect(optim.SGD(heads.parameters(), lr=0.1), every=1)
 
 
 class Heads(nn.Module):
@@ -234,7 +234,7 @@ def test_one_head_that_becomes_several_is_followed(several: Callable[[nn.Module]
     memory = GradientMemory(model, logits=lambda m, x: m["head"](m["body"](x)))
     memory.remember((x, y))
     model["head"] = several(model["head"])
-    memory.protect(optim.SGD(model.parameters(), lr=0.1))
+    memory.protect(optim.SGD(model.parameters(), lr=0.1), every=1)
     assert len(memory.store.shapes) == 4
     assert all(name in dict(model.named_parameters()) for name in memory.store.shapes)
 
@@ -242,12 +242,12 @@ def test_one_head_that_becomes_several_is_followed(several: Callable[[nn.Module]
 def test_what_is_gone_is_named() -> None:
     memory, model, x, y = remembered()
     memory.remember((x[4:], y[4:]))
-    memory.protect(optimizer := optim.SGD(model.parameters(), lr=0.1))
+    memory.protect(optimizer := optim.SGD(model.parameters(), lr=0.1), every=1)
     model[4] = nn.Identity()
     for call in (
         lambda: memory.remember((x, y)),
         lambda: memory.save("nowhere"),
-        lambda: memory.protect(optim.SGD(model.parameters(), lr=0.1)),
+        lambda: memory.protect(optim.SGD(model.parameters(), lr=0.1), every=1),
         lambda: memory.project({}),
     ):
         with pytest.raises(ValueError, match=r"4\.weight, 4\.bias: remembered, but no longer a parameter"):
@@ -271,5 +271,5 @@ def test_a_parameter_replaced_under_its_name_is_noticed() -> None:
     memory, model, *_ = remembered()
     model[2] = nn.Linear(10, 9).double()
     with pytest.warns(UserWarning, match=r"2\.weight, 2\.bias: replaced by another tensor with other values"):
-        memory.protect(optim.SGD(model.parameters(), lr=0.1))
+        memory.protect(optim.SGD(model.parameters(), lr=0.1), every=1)
     memory.project({})  # said once

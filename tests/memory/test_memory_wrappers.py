@@ -64,7 +64,7 @@ def test_names_of_wrappers_are_plain(wrapper: str, tmp_path: Path) -> None:
     for ours, theirs in zip(projected.values(), expected.values(), strict=True):
         torch.testing.assert_close(ours, theirs)
     optimizer = optim.SGD(model.parameters(), lr=1e-3)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     before = {name: p.detach().clone() for name, p in memory._parameters.named().items()}
     train(model, optimizer, x[4:], y[4:], 3)
     moved = [memory._parameters.named()[name] - before[name] for name in before if name in names]

@@ -121,7 +121,7 @@ def test_rounding_the_weights_limits_the_guarantee(seed: int, dtype: torch.dtype
         G, before = rows(memory), flat(trainable(model))
         optimizer = optim.SGD(model.parameters(), lr=0.1)
         if protect:
-            memory.protect(optimizer)
+            memory.protect(optimizer, every=1)
         _, x, y = make("mlp", n=20, seed=seed + 10, dtype=dtype)
         train(model, optimizer, x, y, 100)
         step = moved(model, before)
@@ -141,7 +141,7 @@ def test_sgd_is_algorithm_1_of_the_paper(momentum: float, steps: int, n: int) ->
     memory = GradientMemory(model)
     memory.remember(stored)
     optimizer = optim.SGD(model.parameters(), lr=0.01, momentum=momentum)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     for x, y in batches:
         train(model, optimizer, x, y, 1)
     for p, q in zip(model.parameters(), naive.parameters(), strict=True):
@@ -157,7 +157,7 @@ def test_logits_of_remembered_examples_stay() -> None:
         memory.remember((x, y))
         optimizer = optim.SGD(model.parameters(), lr=1e-4)
         if protect:
-            memory.protect(optimizer)
+            memory.protect(optimizer, every=1)
         before = model(x).detach()
         train(model, optimizer, x2, y2, 1000)
         changes.append((model(x) - before).norm().item())
@@ -181,7 +181,7 @@ def test_true_logits_of_remembered_digits_stay(mnist: Dataset) -> None:
         memory.remember((x[old], y[old]))
         optimizer = optim.SGD(model.parameters(), lr=1e-4)
         if protect:
-            memory.protect(optimizer)
+            memory.protect(optimizer, every=1)
         before = model(x[old]).gather(1, y[old, None]).detach()
         for batch in torch.arange(10_000).split(10):
             train(model, optimizer, turned[batch], y[batch], 1)

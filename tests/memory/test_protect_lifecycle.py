@@ -18,7 +18,7 @@ def test_a_parameter_that_still_moves_when_frozen_stays_protected() -> None:
     memory, G, x, y = remembered("mlp")
     model = memory.model
     optimizer = optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(model, optimizer, x, y, 3)
     model[2].weight.requires_grad_(False)
     before, frozen = flat(list(model.parameters())), model[2].weight.clone()
@@ -182,11 +182,11 @@ def test_protection_ends() -> None:
 def test_a_protection_that_has_ended_does_not_end_the_next() -> None:
     memory, G, x, y = remembered("mlp")
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
-    with memory.protect(optimizer):
+    with memory.protect(optimizer, every=1):
         memory.unprotect(optimizer)
         memory.protect(optimizer, every=5)
     with pytest.raises(ValueError, match="protected already"):
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
     before = flat(list(memory.model.parameters()))
     train(memory.model, optimizer, x, y, 5)
     assert (G @ (flat(list(memory.model.parameters())) - before)).abs().max() < 1e-10
@@ -203,9 +203,9 @@ def test_a_copy_of_a_memory_protects_no_optimizer(copied: Callable[[Memory], Mem
     assert torch.equal(flat(list(twin.model.parameters())), flat(list(memory.model.parameters())))
     twin.unprotect()
     with pytest.raises(ValueError, match="protected already"):
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
     assert protection.active
-    twin.protect(optim.SGD(twin.model.parameters(), lr=0.1))
+    twin.protect(optim.SGD(twin.model.parameters(), lr=0.1), every=1)
 
 
 def test_a_protection_says_what_it_holds() -> None:

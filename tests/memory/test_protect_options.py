@@ -18,7 +18,7 @@ def test_an_optimizer_without_protection_is_noticed(keep: Any) -> None:
     model, x, y = make("mlp")
     memory = KINDS[keep](model)
     first = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(first)
+    memory.protect(first, every=1)
     memory.remember((x, y))
     train(model, first, x, y.roll(1), 3)
     memory.remember((x, y))
@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "nothing": ("examples", {"alpha": 0, "labels": False}, ValueError, "rehearses nothing"),
     "auto": ("examples", {"every": "auto"}, ValueError, "every must be a whole number of steps, 1 or more, not 'auto'"),
     "every": ("examples", {"every": 0}, ValueError, "every must be a whole number of steps"),
-    "every of gradients": ("gradients", {"every": 0.5}, ValueError, 'every must be a whole .* or more, or "auto"'),
+    "every of gradients": ("gradients", {"every": 0.5}, ValueError, 'every must be a whole .* or more, "auto" or None'),
     "batch_size of gradients": ("gradients", {"batch_size": 5}, TypeError, "batch_size"),
     "alpha of gradients": ("gradients", {"alpha": 1}, TypeError, "alpha"),
     "by": ("gradients", {"by": "projection"}, TypeError, "by"),
@@ -64,7 +64,7 @@ def test_options_are_checked_before_the_optimizer_is_touched(case: str) -> None:
     memory = KINDS[keep](model)
     with pytest.raises(error, match=message):
         memory.protect(optimizer, **options)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
 
 
 def test_optimizers_that_cannot_rehearse() -> None:

@@ -156,7 +156,7 @@ def remembered(layer: nn.Module, keep: str = "gradients", **options: bool) -> tu
 def test_buffers_stay_and_the_outputs_with_them(kind: str) -> None:
     memory, model, old = remembered(LAYERS[kind]())
     optimizer = optim.SGD(model.parameters(), lr=1e-4)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     before, outputs = buffers(model), model.eval()(old).detach()
     model.train()
     x, y = data(1, shift=2.0)
@@ -200,7 +200,7 @@ def test_what_is_dropped_is_said_once(kind: str) -> None:
 def test_they_may_move_and_that_is_said_once() -> None:
     memory, model, _ = remembered(nn.BatchNorm1d(6), freeze_buffers=False)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     before = buffers(model)
     x, y = data(1, shift=2.0)
     with pytest.warns(UserWarning, match="freeze_buffers=True keeps them") as caught:
@@ -232,7 +232,7 @@ def test_a_held_model_is_remembered_as_any_other(name: str) -> None:
     memory = GradientMemory(model)
     memory.remember((x, y))
     optimizer = optim.SGD(model.parameters(), lr=0.01)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(model, optimizer, x, y, 2)
     memory.remember((x, y))
     alone = GradientMemory(copy.deepcopy(model))
@@ -336,7 +336,7 @@ def test_a_small_residual_network_drifts_only_to_second_order() -> None:
         memory = GradientMemory(model, outputs="all", freeze_buffers=frozen)
         memory.remember((x, y))
         optimizer = optim.SGD(model.parameters(), lr=1e-3)
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
         before = model.eval()(x).detach()
         _, x2, y2 = make("resnet", n=8, seed=1)
         model.train()
@@ -350,7 +350,7 @@ def test_a_small_residual_network_drifts_only_to_second_order() -> None:
 @pytest.mark.parametrize("kind", ["batch norm", "instance norm"])
 def test_statistics_that_the_user_sets_are_the_ones_that_stay(kind: str) -> None:
     memory, model, _ = remembered(LAYERS[kind]())
-    memory.protect(optim.SGD(model.parameters(), lr=1e-4))
+    memory.protect(optim.SGD(model.parameters(), lr=1e-4), every=1)
     x, _ = data(1, shift=2.0)
     means = [b for name, b in model.named_buffers() if name.endswith("running_mean")]
     assert means

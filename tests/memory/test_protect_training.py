@@ -67,7 +67,7 @@ def test_only_the_optimizers_own_trainable_parameters_move() -> None:
     model[2].weight.requires_grad_(False)
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     optimizer = optim.SGD([model[0].weight, *model[2].parameters()], lr=0.1)  # model[0] without its bias
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(model, optimizer, x, y, 5)
     change = {n: p.detach() - before[n] for n, p in model.named_parameters()}
     assert {n for n, d in change.items() if d.any()} == {"0.weight", "2.bias"}
@@ -128,7 +128,7 @@ def test_a_head_added_later_is_free_and_then_protected(monkeypatch: pytest.Monke
     memory.remember((x, y))
     model["b"] = nn.Linear(9, 3).double()
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
 
     def second(m: nn.ModuleDict, x: Tensor) -> Tensor:
         return m["b"](m["body"](x).tanh())
@@ -193,7 +193,7 @@ def test_every_changes_when_the_projection_happens() -> None:
 def test_weights_set_between_windows_are_respected() -> None:
     memory, G, x, y = remembered("mlp")
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(memory.model, optimizer, x, y, 2)
     other = {n: torch.randn_like(p) for n, p in memory.model.state_dict().items()}
     memory.model.load_state_dict(other)
@@ -205,7 +205,7 @@ def test_weights_set_between_windows_are_respected() -> None:
 def test_a_model_that_changes_its_precision_stays_protected() -> None:
     memory, G, x, y = remembered("mlp", torch.float32)
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(memory.model, optimizer, x, y, 1)
     memory.model.double()
     before = flat(trainable(memory.model))
@@ -216,17 +216,17 @@ def test_a_model_that_changes_its_precision_stays_protected() -> None:
 def test_refusals() -> None:
     memory, _, _, _ = remembered("mlp")
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     other = make("mlp")[0]
     refused = [
-        (lambda: memory.protect(optimizer), ValueError, "protected already"),
-        (lambda: GradientMemory(memory.model).protect(optimizer), ValueError, "protected already"),
+        (lambda: memory.protect(optimizer, every=1), ValueError, "protected already"),
+        (lambda: GradientMemory(memory.model).protect(optimizer, every=1), ValueError, "protected already"),
         (
             lambda: memory.protect(optim.LBFGS(memory.model.parameters())),
             ValueError,
             "LBFGS cannot be protected",
         ),
-        (lambda: memory.protect(optim.SGD(other.parameters())), ValueError, "no protected parameter"),
+        (lambda: memory.protect(optim.SGD(other.parameters()), every=1), ValueError, "no protected parameter"),
         (lambda: memory.protect(memory.model), TypeError, "optimizer must be a torch.optim.Optimizer"),
         (lambda: memory.protect(optim.SGD(memory.model.parameters()), every=0), ValueError, "every must be"),
         (lambda: memory.project({"7.weight": torch.zeros(3)}), ValueError, "the model has no such parameter"),

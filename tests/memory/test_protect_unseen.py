@@ -111,7 +111,7 @@ def test_the_steps_of_an_inner_optimizer_are_projected(loop: str, restore: str, 
         memory, G, x, y = remembered("mlp")
         before = flat(trainable(memory.model))
         optimizer = Sharpness(memory.model.parameters(), base, restore, lr=0.05)
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
         LOOPS[loop](memory.model, optimizer, x, y, 5)
         ends.append(flat(trainable(memory.model)))
         assert moved(memory.model, before).norm() > 1e-2
@@ -139,12 +139,12 @@ def test_an_inner_optimizer_is_protected_with_the_outer_one() -> None:
     assert inner_optimizers(optimizer) == [inner]
     assert inner_optimizers(inner) == []
     for again in (inner, optimizer):
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
         with pytest.raises(ValueError, match="protected already"):
-            memory.protect(again)
+            memory.protect(again, every=1)
         memory.unprotect(again)
     with pytest.raises(ValueError, match="a duplicate"):
-        memory.protect([optimizer, inner])
+        memory.protect([optimizer, inner], every=1)
     with pytest.raises(ValueError, match="LBFGS cannot be protected"):
         memory.protect(Sharpness(memory.model.parameters(), optim.LBFGS, lr=0.05))
     free = flat(trainable(memory.model))
@@ -160,7 +160,7 @@ def test_an_optimizer_of_other_parameters_inside_is_left_alone() -> None:
     other = optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.1)
     optimizer.teacher, other.pupil = other, optimizer  # type: ignore[attr-defined]
     assert inner_optimizers(optimizer) == []
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     assert not other._optimizer_step_pre_hooks
 
 
@@ -179,7 +179,7 @@ def test_schedule_free_optimizers_are_warned_of() -> None:
     memory, _, x, y = remembered("mlp")
     optimizer = Averaging(memory.model.parameters(), lr=0.1)
     with pytest.warns(UserWarning, match=r"Averaging moves the weights in eval\(\) and train\(\).*loops\.md") as caught:
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
     assert len(caught) == 1
     train(memory.model, optimizer, x, y, 2)
     optimizer.eval()
@@ -219,7 +219,7 @@ def test_steps_that_no_hook_has_seen_are_noticed_once(every: int, keep: Any, mom
 def test_an_unprotected_optimizer_of_the_same_weights_is_noticed_while_the_other_trains() -> None:
     memory, _, x, y = remembered("mlp")
     optimizer, other = (optim.SGD(memory.model.parameters(), lr=0.1) for _ in range(2))
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
 
     def both(steps: int) -> None:
         for _ in range(steps):
@@ -294,7 +294,7 @@ def test_steps_as_small_as_their_rounding_are_not_suspected(dtype: torch.dtype, 
         model, x, y = make("mlp", seed=seed, dtype=dtype)
         memory = GradientMemory(model)
         optimizer = optim.SGD(model.parameters(), lr=lr)
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
         for _ in range(4):
             memory.remember((x[:2], y[:2]))
             train(model, optimizer, x, y.roll(1), 4)
@@ -318,7 +318,7 @@ def test_a_gradient_that_protects_nothing_is_not_looked_at() -> None:
     model = nn.Linear(2, 2, bias=False).double()
     memory = GradientMemory(model)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     memory.remember((torch.tensor([[1.0, 0], [0, 1e-14]]).double(), torch.zeros(2).long()))
     model(torch.ones(1, 2).double()).sum().backward()
     with pytest.warns(UserWarning, match="1 of 2 stored gradients protect nothing"):
@@ -331,7 +331,7 @@ def test_steps_before_the_last_task_do_not_excuse_what_moves_after_it(keep: str)
     model, x, y = make("mlp")
     memory = KINDS[keep](model)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     memory.remember((x, y))
     train(model, optimizer, x, y.roll(1), 3)
     memory.remember((x, y))

@@ -56,7 +56,7 @@ def test_a_wrapper_is_protected_by_what_is_inside(wrap: Any) -> None:
     assert hooked_optimizer(optimizer) is inner
     memory.protect(optimizer, every=2)
     with pytest.raises(ValueError, match="protected already"):
-        memory.protect(inner)
+        memory.protect(inner, every=1)
     train(memory.model, optimizer, x, y, 4)
     assert moved(memory.model, before).norm() > 1e-3
     assert (G @ moved(memory.model, before)).abs().max() < 1e-10
@@ -71,7 +71,7 @@ def test_accelerate() -> None:
     accelerator = accelerate.Accelerator(cpu=True)
     prepared, optimizer = accelerator.prepare(model, optim.AdamW(model.parameters(), lr=0.01))
     before = flat(trainable(model))
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     for _ in range(5):
         optimizer.zero_grad()
         accelerator.backward(functional.cross_entropy(prepared(x), y))
@@ -99,7 +99,7 @@ def test_several_as_one_have_the_room_of_one() -> None:
     model = memory.model
     before = flat(trainable(model))
     body, head = optim.SGD(model[:3].parameters(), lr=0.1), optim.Adam(model[3:].parameters(), lr=0.01)
-    protection = memory.protect([body, head])
+    protection = memory.protect([body, head], every=1)
     functional.cross_entropy(model(x), y).backward()
     free = flat(trainable(model)).clone()
     body.step()
@@ -158,13 +158,13 @@ def test_optimizers_in_the_backward_pass_move_as_one_outside(name: str, way: str
         model = memory.model.eval()  # transformers have dropout
         before = flat(trainable(model))
         if inside:
-            memory.protect(in_backward(model, way))
+            memory.protect(in_backward(model, way), every=1)
             for _ in range(3):
                 functional.cross_entropy(model(x), y).backward()
                 assert (G @ moved(model, before)).abs().max() < 1e-10
         else:
             optimizer = optim.SGD(model.parameters(), lr=0.1)
-            memory.protect(optimizer)
+            memory.protect(optimizer, every=1)
             train(model, optimizer, x, y, 3)
         ends.append(flat(trainable(model)))
         assert moved(model, before).norm() > 1e-4
@@ -200,6 +200,6 @@ def test_refusals() -> None:
     ]
     for given, kind, message in refused:
         with pytest.raises(kind, match=message):
-            memory.protect(given)
+            memory.protect(given, every=1)
     assert memory._protections == []
     assert isinstance(memory, Memory)

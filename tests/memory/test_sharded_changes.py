@@ -60,7 +60,7 @@ def shrunk(budget: int | str, sharded: bool, outputs: Any) -> list[Any]:
     torch.manual_seed(rank())
     memory = GradientMemory(model, 8, budget=budget, shrink=True, outputs=outputs, sharded=sharded)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     sizes = []
     for start in (0, 12):
         mine = slice(start, start + 12)
@@ -187,7 +187,7 @@ def changed_model(how: str, sharded: bool) -> tuple[Tensor, int]:
     else:
         model.insert(0, nn.Identity())
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(model, optimizer, x + 1, y, 3)
     assert (memory.store.sharded == "rows") == (sharded and dist.is_initialized())
     return flat(trainable(model)), memory.rank

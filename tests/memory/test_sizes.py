@@ -111,7 +111,7 @@ def test_stats_tell_what_was_kept_and_how_far_outputs_have_moved() -> None:
     first = memory.stats().drift
     assert first[0] == pytest.approx(moved, rel=0.2)
     assert first[1] == 0
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     train(model, optimizer, *make("mlp", seed=1)[1:], steps=2)
     stats = memory.stats()
     assert stats.drift == pytest.approx(first, abs=1e-9)
@@ -140,7 +140,7 @@ def test_an_update_that_is_cut_to_nothing_is_warned_of_once() -> None:
     memory = GradientMemory(model, outputs="all")
     memory.remember((torch.randn(9, 2), None))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     model(torch.randn(3, 2)).sum().backward()
     with pytest.warns(UserWarning, match="of an update is left after its projection"):
         optimizer.step()

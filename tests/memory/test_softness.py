@@ -125,7 +125,7 @@ def test_conjugate_gradients_project_as_softly(name: str, softness: float, monke
     torch.testing.assert_close(projected(memory, update), expected, rtol=0, atol=1e-7)
     assert not memory.store.grams  # K was not formed
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    with memory.protect(optimizer):
+    with memory.protect(optimizer, every=1):
         train(model, optimizer, x, y, 1)
         assert memory._projectors()[0].solve.iterations
         assert 0 < memory.stats().kept[0] <= 1
@@ -164,7 +164,7 @@ def test_training_without_protection_is_noticed_beside_many_soft_gradients(tmp_p
 def test_zero_gradients_are_told_and_harmless() -> None:
     model = nn.Linear(2, 2, bias=False).double()
     memory = GradientMemory(model, softness=0.05)
-    memory.protect(optimizer := optim.SGD(model.parameters(), lr=0.1))
+    memory.protect(optimizer := optim.SGD(model.parameters(), lr=0.1), every=1)
     memory.remember((torch.tensor([[1.0, 0], [0, 0]]).double(), torch.zeros(2).long()))
     update = {"weight": torch.tensor([[1.0, 1.0], [1.0, 1.0]]).double()}
     expected = torch.tensor([[0.05 / 1.05, 1.0], [1.0, 1.0]]).double()

@@ -33,7 +33,7 @@ def test_a_norm_that_owns_its_activation_learns_as_one_that_is_followed_by_it(af
     for norm in (Activated(after()), nn.Sequential(nn.BatchNorm1d(6), after())):
         memory, model, old = remembered(norm, keep=keep)
         optimizer = optim.SGD(model.parameters(), lr=0.01)
-        memory.protect(optimizer)
+        memory.protect(optimizer, every=1)
         torch.manual_seed(1)
         train(model, optimizer, *data(1, shift=2.0), 20)
         learned.append((*model.parameters(), *model.buffers(), model.eval()(old)))

@@ -41,7 +41,7 @@ def test_copies_of_the_model_and_a_memory_that_is_gone_hold_nothing() -> None:
         twin(x)
         assert twin[1].num_batches_tracked == before + 1
     twin = copy.deepcopy(memory)
-    twin.protect(optim.SGD(twin.model.parameters(), lr=0.1))
+    twin.protect(optim.SGD(twin.model.parameters(), lr=0.1), every=1)
     twin.model(x)
     model(x)
     assert twin.model[1].num_batches_tracked == model[1].num_batches_tracked == before
@@ -58,7 +58,7 @@ def test_a_saved_memory_holds_again_when_it_protects(tmp_path) -> None:
     assert stored["buffers"] == ["1"]
     memory.unprotect()
     again = load(tmp_path / "memory.safetensors", model)
-    protection = again.protect(optim.SGD(model.parameters(), lr=0.1))
+    protection = again.protect(optim.SGD(model.parameters(), lr=0.1), every=1)
     x, _ = data(1)
     before = buffers(model)
     model(x)
@@ -103,7 +103,7 @@ def test_compiled_models_are_held_too(layer, first: str) -> None:
         memory, model, _ = remembered(layer())
         compiled = torch.compile(model, backend="eager")
     optimizer = optim.SGD(model.parameters(), lr=0.1)
-    memory.protect(optimizer)
+    memory.protect(optimizer, every=1)
     before = buffers(model)
     x, y = data(1, shift=2.0)
     train(compiled, optimizer, x, y, 3)

@@ -56,6 +56,7 @@ class Guard:
         """Protect the model from these optimizers."""
         self.stop()
         memory = self.memory_for(model)
+        memory._settled_by_framework = True
         self._protections = [memory.protect(optimizer, **self.protect_options) for optimizer in optimizers]
 
     def try_data(self, model: nn.Module, loader: Any) -> None:
@@ -82,6 +83,8 @@ class Guard:
         for protection in self._protections:
             protection.unprotect()
         self._protections = []
+        if self.memory is not None:
+            self.memory._settled_by_framework = False
 
     def fail(self) -> None:
         """End the protections after an error; if the memory is sharded, when the next task begins on all ranks."""

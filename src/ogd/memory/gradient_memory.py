@@ -1,5 +1,6 @@
 """class GradientMemory: keep gradients of a model's outputs, and protect these outputs by projection."""
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -36,9 +37,10 @@ from ogd.memory.gradients.outputs import ChosenOutputs, Outputs
 from ogd.memory.memory import Memory, Optimizers
 from ogd.memory.model.parameters import plain_names
 from ogd.memory.model.supported import check_model
+from ogd.memory.model.weight_reads import WeightReads
 from ogd.memory.optimizers.projection_hooks import Projection
 from ogd.memory.optimizers.protectable import warn_of_averages
-from ogd.memory.optimizers.step_hooks import versions
+from ogd.memory.optimizers.step_hooks import Protection, versions
 from ogd.memory.projection.projector import DIRECT, Projector, projector_of, remaining_share
 from ogd.memory.projection.sharding import check_same_store, divided, divided_store, sharded_store, whole_store
 from ogd.memory.projection.store import Store
@@ -47,6 +49,8 @@ from ogd.memory.ranks.collective import common_generator, torch_seed
 from ogd.memory.ranks.sharded_parameters import is_cut_once, is_sharded, local, local_parts, reshard
 from ogd.memory.stats import GradientStats
 from ogd.tensor_files import dtype_name
+
+EARLY = 20  # windows that end early before a warning says what that costs
 
 
 class GradientMemory(Memory):
@@ -62,6 +66,9 @@ class GradientMemory(Memory):
         P Δw minimises  ½ |v − Δw|² + Σ_i (g_i · v)² / (2μ |g_i|²),    P = I − Gᵀ (K + μ diag K)⁻¹ G.
 
     In bfloat16 this is true only up to the rounding of the weights, a hundredth or more of each step.
+
+    The defaults were chosen on validation data. The paper's setting is `per_task=200` and `softness=0`, and
+    `protect(optimizer, every=1)`.
 
     Examples:
         >>> _ = torch.manual_seed(0)
@@ -106,7 +113,7 @@ class GradientMemory(Memory):
     def __init__(
         self,
         model: nn.Module,
-        per_task: int | None = defaults.PER_TASK,
+        per_task: int | None = defaults.GRADIENTS,
         *,
         outputs: Outputs = "true",
         softness: float = 0.0,
@@ -142,6 +149,9 @@ class GradientMemory(Memory):
         self._drift = Drift()
         self._alike: Store | None = None  # the last store that was found equal on all ranks
         self._warned_of_dropped = False  # dropped gradients protect nothing
+        self._reads = WeightReads()
+        self._warned_of_reads = False
+        self._early = 0  # windows in a row that ended after one or two steps, because the model was read
 
     def __len__(self) -> int:
         """Return the number of stored directions, the rows of G."""
@@ -243,21 +253,26 @@ class GradientMemory(Memory):
             self._drift.add_task(self.store, store, self._shards(), new)
             self._replace(store)
 
-    def protect(self, optimizer: Optimizers, every: int | Literal["auto"] = 1) -> Projection:
+    def protect(self, optimizer: Optimizers, every: int | Literal["auto"] | None = None) -> Projection:
         """Project the optimizer's steps from now on, so that they do not change remembered outputs.
 
-        Each step's Δw becomes P Δw: to first order, no remembered output changes. With every=k the displacement of k
-        steps is projected at once, which costs less. In between the weights are not projected, so call `settle` before
-        you use or replace them. Only trainable parameters of this optimizer are moved. If several optimizers train one
-        model, each of them alone keeps the remembered outputs; given as a list they do so together, which restricts
-        them less.
+        The displacement Δw of some steps becomes P Δw: to first order, no remembered output changes. In between the
+        weights are not projected. Pending steps are projected before the model is evaluated (called in evaluation mode
+        or without gradients), before its `state_dict` and `load_state_dict`, and by the memory's own methods. Call
+        `settle` before you use the weights in another way, for example to copy or to average them, and where several
+        ranks share the memory or the model is compiled; there a warning says so once.
+
+        Only trainable parameters of this optimizer are moved. If several optimizers train one model, each of them alone
+        keeps the remembered outputs; given as a list they do so together, which restricts them less.
 
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn, such as
                 `{parameter: optimizer}` for optimizers that step in the backward pass.
-            every: how many steps share one projection. "auto" chooses from measured times, so that projections cost 2 %
-                of training; the hooks add a few percent to very short steps. `projection.every` is the present choice.
-                It depends on the machine, so two runs may differ in the last bits.
+            every: how many steps share one projection. None: a tenth of the steps since the last task was remembered,
+                at least 10 and at most 300. 1: each step is projected, as in the paper. "auto" chooses from measured
+                times, so that projections cost 2 % of training; the hooks add a few percent to very short steps. It
+                depends on the machine, so two runs may differ in the last bits. `projection.every` is the present
+                choice.
 
         Returns:
             The projection. As a context manager it ends with its block; otherwise it lasts until `unprotect`.
@@ -277,7 +292,10 @@ class GradientMemory(Memory):
         optimizers = self._protectable(optimizer)
         if warn_of_averages(optimizers):
             self._warned_of_moves = True
-        return self._begin(Projection(self, optimizers, every, alone=not self.distributed))
+        projection = self._begin(Projection(self, optimizers, every, alone=not self.distributed))
+        if every != 1:
+            self._reads.watch(self.model, self)
+        return projection
 
     def project(self, update: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return P u for an update u by parameter names, for an optimizer of your own.
@@ -372,10 +390,11 @@ class GradientMemory(Memory):
     def stats(self) -> GradientStats:
         """Measure how much of the updates projection keeps, the free dimensions, and the drift of remembered outputs.
 
-        With every=k, steps that are not projected yet count too: call `settle` first.
+        Pending steps are projected first; with several ranks call `settle` before, on all of them.
         """
         self._check_parameters()
         self._follow_model()
+        self._before_reading("measured")
         if self._protections:
             self._check_moves()
         drift = rms_by_task(self._drift.now(self.store, self._shards()), self.task_sizes)
@@ -529,3 +548,58 @@ class GradientMemory(Memory):
         # checks take time: only at the 2nd, 4th, 8th, … outside change; the first may be weights that were loaded
         if projection.outside_changes > 1 and projection.outside_changes.bit_count() == 1:
             self._check_moves()
+        self._reads.called = False
+
+    def _after_common_step(self, projection: Projection) -> None:
+        """Note that a step has ended, and warn if a window has steps without a call of the model."""
+        self._reads.end_step(self.model.training)
+        if projection.pending == 2 and self._reads.watching and not (self._reads.called or self._settled_by_framework):
+            self._warn_of_reads(
+                "the memory cannot notice when the model is evaluated or saved, because the model itself is not called "
+                "in training (only parts of it, or a compiled or wrapped copy)"
+            )
+
+    def _before_reading(self, event: str) -> None:
+        """Project pending steps before the model is read, or warn once that they cannot be projected by themselves."""
+        waiting = [projection for projection in self._protections if projection.pending]
+        if not waiting or any(projection.under_way() for projection in waiting):
+            return
+        done = f"the model was {event} while {max(p.pending for p in waiting)} steps were not projected, because "
+        if self._shared:
+            self._warn_of_reads(done + "all ranks must project them together")
+        elif torch._C._functorch.peek_interpreter_stack() is not None:
+            self._warn_of_reads(done + "they cannot be inside a transformation of torch.func")
+        elif self._reads.in_training_pass:
+            # a pass without gradients in training mode may belong to the loss, whose backward pass is still to come
+            if event != "evaluated" or not self.model.training:
+                self._warn_of_reads(done + "the last training pass was not followed by a step")
+        else:
+            self._early = self._early + 1 if all(p.pending <= 2 < p.every for p in waiting) else 0
+            with torch.inference_mode(False):
+                self._settle()
+            if self._early == EARLY:
+                warnings.warn(
+                    f"the model was evaluated or saved after every step or two, {EARLY} times in a row, and its steps "
+                    f"were projected each time: protection then costs as much as every=1. Passes without gradients "
+                    "count as evaluation: if they belong to training, use a copy of the model for them",
+                    stacklevel=2,
+                )
+
+    def _warn_of_reads(self, why: str) -> None:
+        if not self._warned_of_reads:
+            self._warned_of_reads = True
+            warnings.warn(
+                f"{why}: call memory.settle() after the last step, before you evaluate or save the model, or protect "
+                "with every=1",
+                stacklevel=3,
+            )
+
+    def _settle(self) -> None:
+        super()._settle()
+        if not self._protections:
+            self._reads.release()
+
+    def _end(self, *ending: Protection) -> None:
+        super()._end(*ending)
+        if not self._protections:
+            self._reads.release()

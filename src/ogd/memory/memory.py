@@ -71,6 +71,7 @@ class Memory(ABC):
         self._protections: list[Any] = []
         self._versions: list[int] = []  # of the parameters when the last task was remembered
         self._warned_of_moves = False
+        self._settled_by_framework = False  # whether a callback calls `settle` before the model is evaluated or saved
 
     @property
     def params(self) -> list[str] | None:
@@ -174,7 +175,7 @@ class Memory(ABC):
             >>> model = nn.Linear(2, 1)
             >>> optimizer, memory = torch.optim.SGD(model.parameters()), GradientMemory(model)
             >>> memory.protect(optimizer)
-            Projection(SGD, every=1, 0 steps pending)
+            Projection(SGD, every=10, 0 steps pending)
             >>> memory.unprotect(optimizer)
         """
         inner = [] if optimizer is None else optimizers_in(optimizer)

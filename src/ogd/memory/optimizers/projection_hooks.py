@@ -28,7 +28,9 @@ from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, versi
 from ogd.memory.projection.projector import Projector
 from ogd.memory.ranks.sharded_parameters import local
 
-Every = int | Literal["auto"]
+Every = int | Literal["auto"] | None
+# windows that grow with the task (every=None): a part of its steps so far, within limits
+PART, SHORTEST, LONGEST = 10, 10, 300
 REQUIRES_GRAD = attrgetter("requires_grad")  # read for every parameter at every step
 
 
@@ -44,6 +46,9 @@ class ProjectingMemory(ProtectingMemory, Protocol):
     def _before_window(self, projection: "Projection") -> None:
         """Prepare for the first step of a window."""
 
+    def _after_common_step(self, projection: "Projection") -> None:
+        """Take note of a step that has ended, and is pending."""
+
 
 class Projection(Protection):
     """Optimizers under protection by projection.
@@ -56,7 +61,8 @@ class Projection(Protection):
 
     def __init__(self, memory: ProjectingMemory, optimizers: Sequence[Optimizer], every: Every, alone: bool = False):
         self._pace = Pace(alone) if every == "auto" else None
-        self._every = 1 if every == "auto" else every
+        self._every = None if every is None or every == "auto" else int(every)
+        self._steps = 0  # common steps since the contents of the memory changed
         self.pending = 0
         self.projector: Projector | None = None
         self._seen: list[int] = []  # ids of the optimizers' parameters
@@ -80,8 +86,10 @@ class Projection(Protection):
 
     @property
     def every(self) -> int:
-        """How many steps share a projection; with "auto" the present choice."""
-        return self._every if self._pace is None else self._pace.every
+        """How many steps share a projection; the present choice if it is "auto" or None."""
+        if self._pace is not None:
+            return self._pace.every
+        return self._every or min(max(self._steps // PART, SHORTEST), LONGEST)
 
     def settle(self) -> None:
         """Project the pending steps, including a step that an error has interrupted."""
@@ -120,7 +128,7 @@ class Projection(Protection):
     def reset(self) -> None:
         """Rebuild the projector at the next step, because G has changed."""
         self.settle()
-        self._seen, self.stepped, self.outside_changes = [], False, 0
+        self._seen, self.stepped, self.outside_changes, self._steps = [], False, 0, 0
         if self._pace:  # a projection now takes another time
             self._pace = Pace(self._pace.alone)
 
@@ -229,8 +237,10 @@ class Projection(Protection):
     def _finish_step(self, may_settle: bool = True) -> None:
         """Count a common step, and project if the window is complete."""
         self.pending += 1
+        self._steps += 1
         self._stepped.clear()
         self._inside.clear()
+        self._memory._after_common_step(self)
         if may_settle and self.pending >= self._window_size:
             self.settle()
             if self._pace:

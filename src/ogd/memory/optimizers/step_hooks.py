@@ -101,6 +101,18 @@ class Protection:
         self._nested.append(id(optimizer))
         return True
 
+    def under_way(self) -> bool:
+        """Return whether one of the optimizers' steps is being made, for example while its closure is called."""
+        if not self._inside:
+            return False
+        members = set().union(*self._members.values())
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            if frame.f_code is STEP and id(frame.f_locals.get("self")) in members:
+                return True
+            frame = frame.f_back
+        return False
+
     def _is_outermost(self, optimizer: Optimizer) -> bool:
         """Return whether the step that has ended is not a part of another."""
         if self._nested and id(optimizer) in self._nested:

@@ -1,0 +1,103 @@
+"""Notice when a model is evaluated, saved or loaded, so that pending steps are projected before.
+
+Between two projections the weights are where the optimizer put them. A pass evaluates if gradients are disabled, or if
+the model is in evaluation mode and was trained in training mode. From a training pass to its step the weights must not
+change, because the backward pass needs them as they were.
+"""
+
+import weakref
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+
+class ReadMemory(Protocol):
+    """A memory as these hooks need it."""
+
+    def _before_reading(self, event: str) -> None:
+        """Project pending steps, or warn that it cannot be done now."""
+
+
+class WeightReads:
+    """The passes of a model since its last step.
+
+    Attributes:
+        called: whether the model was called since this was last set to False.
+        in_training_pass: whether a training pass was not followed by a step yet.
+        trains: whether the model was in training mode at the last step.
+    """
+
+    def __init__(self) -> None:
+        self.called = self.in_training_pass = False
+        self.trains = True
+        self._handles: list[Any] = []
+
+    def watch(self, model: nn.Module, memory: ReadMemory) -> None:
+        """Call `memory._before_reading` before the model is evaluated, saved or loaded, from now on."""
+        if not self._handles:
+            hook = _Hook(self, model, memory)
+            self._handles = hook.handles = [
+                model.register_forward_pre_hook(hook, prepend=True),
+                model.register_state_dict_pre_hook(hook.before_saving),
+                model.register_load_state_dict_pre_hook(hook.before_loading),
+            ]
+
+    def release(self) -> None:
+        """Watch no more."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles, self.in_training_pass = [], False
+
+    @property
+    def watching(self) -> bool:
+        return bool(self._handles)
+
+    def end_step(self, training: bool) -> None:
+        """Note that an optimizer has stepped, with the model in this mode."""
+        self.in_training_pass, self.trains = False, training
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy, which watches no model."""
+        return {**vars(self), "_handles": []}
+
+
+class _Hook:
+    """A hook that works only in its own module: in copies and pickles of the module it does nothing."""
+
+    def __init__(
+        self, reads: WeightReads | None = None, model: nn.Module | None = None, memory: ReadMemory | None = None
+    ):
+        self.reads = reads
+        self.model = None if model is None else weakref.ref(model)
+        self.memory = None if memory is None else weakref.ref(memory)
+        self.handles: list[Any] = []
+
+    def __call__(self, model: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling() or self.reads is None or self.model is None or self.model() is not model:
+            return
+        reads = self.reads
+        reads.called = True
+        if torch.is_grad_enabled() and (model.training or not reads.trains):
+            reads.in_training_pass = True
+        else:
+            self._read("evaluated")
+
+    def before_saving(self, model: nn.Module, *_: Any) -> None:
+        if self.model is not None and self.model() is model:
+            self._read("saved")
+
+    def before_loading(self, model: nn.Module, *_: Any) -> None:
+        if self.model is not None and self.model() is model:
+            self._read("loaded")
+
+    def _read(self, event: str) -> None:
+        memory = None if self.memory is None else self.memory()
+        if memory is not None:
+            memory._before_reading(event)
+            return
+        for handle in self.handles:  # the memory is gone
+            handle.remove()
+
+    def __reduce__(self) -> tuple[type["_Hook"], tuple[()]]:
+        return _Hook, ()
