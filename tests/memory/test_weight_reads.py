@@ -175,9 +175,34 @@ def test_a_model_that_is_called_by_its_parts_is_said_once() -> None:
             cross_entropy(model.head(model.body(x).relu()), y).backward()
             optimizer.step()
 
-    with pytest.warns(UserWarning, match="the model itself is not called in training") as caught:
+    with pytest.warns(UserWarning, match="is called in training") as caught:
         train_by_parts()
     assert len(caught) == 1
+
+
+def test_a_model_of_parts_settles_when_its_first_part_is_called() -> None:
+    model = Parts().double()
+    x, y = torch.randn(6, 4).double(), torch.arange(6) % 3
+
+    def logits(model: Any, x: Tensor) -> Tensor:
+        return model.head(model.body(x).relu())
+
+    memory = GradientMemory(model, logits=logits)
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    projection = memory.protect(optimizer, every=10)
+    memory.remember((x, y))
+    before = logits(model, x).gather(1, y[:, None])
+    for _ in range(3):
+        optimizer.zero_grad()
+        cross_entropy(logits(model, x), y.roll(1)).backward()
+        optimizer.step()
+    assert projection.pending == 3
+    with torch.no_grad():
+        after = logits(model, x).gather(1, y[:, None])
+    assert projection.pending == 0
+    assert (after - before).abs().max() < 0.1
+    memory.unprotect()
+    assert not any(module._forward_pre_hooks for module in model.modules())
 
 
 def test_a_compiled_model_trains_and_the_limit_is_said_once() -> None:
@@ -188,7 +213,7 @@ def test_a_compiled_model_trains_and_the_limit_is_said_once() -> None:
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     memory.protect(optimizer, every=10)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
-    with pytest.warns(UserWarning, match="compiled or wrapped") as caught:
+    with pytest.warns(UserWarning, match="compiled, or copied by a wrapper") as caught:
         train(compiled, optimizer, x, y, 25)
     assert len(caught) == 1
     memory.unprotect()

@@ -238,7 +238,7 @@ class GradientMemory(Memory):
         chosen = ChosenOutputs(self.model, self.outputs, logits or self.logits, classes)
         draws, size = self._generator(generator), self.chunk_size or CHUNK_SIZE
         sample = Sample(as_inputs(self.model, data), count, draws, size, choose == "balanced", self.outputs == "true")
-        with self._remembering():
+        with self._remembering(), self._reads.entry(self.model):
             how = (chosen, params, sample, self.chunk_size, self.dtype)
             if is_sharded(self.model):
                 store = store_with_divided_task(self.store, *how)
@@ -252,6 +252,8 @@ class GradientMemory(Memory):
             store = self._within_budget(store, draws)
             self._drift.add_task(self.store, store, self._shards(), new)
             self._replace(store)
+        if self._reads.watching:
+            self._reads.watch(self.model, self)
 
     def protect(self, optimizer: Optimizers, every: int | Literal["auto"] | None = None) -> Projection:
         """Project the optimizer's steps from now on, so that they do not change remembered outputs.
@@ -555,8 +557,8 @@ class GradientMemory(Memory):
         self._reads.end_step(self.model.training)
         if projection.pending == 2 and self._reads.watching and not (self._reads.called or self._settled_by_framework):
             self._warn_of_reads(
-                "the memory cannot notice when the model is evaluated or saved, because the model itself is not called "
-                "in training (only parts of it, or a compiled or wrapped copy)"
+                "the memory cannot notice when the model is evaluated or saved, because neither the model nor the "
+                "module that `remember` called first is called in training (is it compiled, or copied by a wrapper?)"
             )
 
     def _before_reading(self, event: str) -> None:

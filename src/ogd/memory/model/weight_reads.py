@@ -6,6 +6,8 @@ change, because the backward pass needs them as they were.
 """
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -31,17 +33,37 @@ class WeightReads:
     def __init__(self) -> None:
         self.called = self.in_training_pass = False
         self.trains = True
+        self._entries: list[nn.Module] = []  # modules that are called first where the model itself is not called
         self._handles: list[Any] = []
+
+    @contextmanager
+    def entry(self, model: nn.Module) -> Iterator[None]:
+        """Find out which module is called first inside the block: the model, or a part of it such as a common body."""
+        first: list[nn.Module] = []
+        handles = [
+            module.register_forward_pre_hook(lambda module, _: None if first else first.append(module))
+            for module in model.modules()
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+        if first and first[0] is not model and all(module is not first[0] for module in self._entries):
+            self._entries = [*self._entries, first[0]]
 
     def watch(self, model: nn.Module, memory: ReadMemory) -> None:
         """Call `memory._before_reading` before the model is evaluated, saved or loaded, from now on."""
-        if not self._handles:
-            hook = _Hook(self, model, memory)
-            self._handles = hook.handles = [
-                model.register_forward_pre_hook(hook, prepend=True),
-                model.register_state_dict_pre_hook(hook.before_saving),
-                model.register_load_state_dict_pre_hook(hook.before_loading),
-            ]
+        self.release()
+        for module in (model, *self._entries):
+            hook = _Hook(self, module, memory)
+            hook.handles = [module.register_forward_pre_hook(hook, prepend=True)]
+            if module is model:
+                hook.handles += [
+                    model.register_state_dict_pre_hook(hook.before_saving),
+                    model.register_load_state_dict_pre_hook(hook.before_loading),
+                ]
+            self._handles += hook.handles
 
     def release(self) -> None:
         """Watch no more."""
