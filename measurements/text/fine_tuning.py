@@ -243,7 +243,7 @@ def measure() -> None:
 
     torch.set_num_threads(1)
     texts, sizes = tokens()
-    today = {"examples": defaults.of(ogd.ExampleMemory), "gradients": defaults.of(ogd.GradientMemory)}
+    today = {"examples": defaults.of(ogd.ExampleMemory), "gradients": defaults.of(ogd.GradientMemory, "paper")}
     record: dict[str, Any] = {"schema": 1, "runs": {}, "peaks": {}}
     if RECORD.exists():
         record = json_files.load(RECORD)
