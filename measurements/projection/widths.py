@@ -4,10 +4,10 @@
     python measurements/projection/widths.py --show   prints the records as Markdown
     python measurements/projection/widths.py --draw   draws docs/images/widths.svg
 
-The runs are those of `ogd reproduce widths`, whose records it writes too; the changes are in results/widths.json. G
-holds the gradients of the true logits of the 200 stored examples of task 1, and K = G Gᵀ. At the end of the axis is
-the network of width 1,000 linearised around its initial weights. In the limit, the width is 300, a task has 100
-examples, and OGD stores the gradients of all ten logits of each.
+The runs are those of `ogd reproduce widths widths-one-rate`, whose records it writes too; the changes are in
+results/widths.json. G holds the gradients of the true logits of the 200 stored examples of task 1, and K = G Gᵀ. At the
+end of the axis is the network of width 1,000 linearised around its initial weights. In the limit, the width is 300, a
+task has 100 examples, and OGD stores the gradients of all ten logits of each.
 """
 
 import json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORD = RESULTS / "widths.json"
-EXPERIMENT = EXPERIMENTS["widths"]
+ROWS = [row for name in ("widths", "widths-one-rate") for row in EXPERIMENTS[name].rows]
 STORED, EVERY, LINEAR, END = 200, 100, 1000, 10_000  # END: where the linearised network is drawn
 LIMIT = {"hidden": (300, 300), "lr": 0.0075, "epochs": 100, "settings": {"left_out": 59_900}}
 METHODS = ("sgd", "ogd")
@@ -107,7 +107,7 @@ def trained(requests: dict[str, Any], display: Display, linear: bool, limit: boo
             display.advance(done * _cost(request), f"width {request.hidden[0]:,}, lr {request.lr:g}, {note}")
 
     def made() -> Any:
-        stack: Any = stack_of(request, benchmark, range(EXPERIMENT.runs))
+        stack: Any = stack_of(request, benchmark, range(EXPERIMENTS["widths"].runs))
         stack = stack.double() if limit else stack
         return linearised(stack) if linear else stack
 
@@ -149,7 +149,7 @@ def entries() -> dict[str, dict[str, Any]]:
     """Return the requests of each training by its name in the record: those of one task 1 together."""
     dataset = load("mnist")
     found: dict[str, dict[str, Any]] = {}
-    for row in EXPERIMENT.rows:
+    for row in ROWS:
         for name, request in zip(names_of(row).values(), requests_of(row, dataset), strict=True):
             found.setdefault(name, {})[row.method] = request
     wide = found[f"{LINEAR} {WIDTHS[LINEAR]:g}"]
@@ -189,7 +189,7 @@ def show() -> None:
         "| width | learning rate | change of G, %: SGD | OGD | change of K, %: SGD / OGD | "
         "task 1 before task 2 | after it: SGD | OGD |\n| --- | ---: |" + " ---: |" * 6
     )
-    rows = [(name, name) for name in dict.fromkeys(name for row in EXPERIMENT.rows for name in names_of(row).values())]
+    rows = [(name, name) for name in dict.fromkeys(name for row in ROWS for name in names_of(row).values())]
     for name, label in [*rows, ("linear", f"{LINEAR} {WIDTHS[LINEAR]:g}, linearised")]:
         if name in measured:
             one = measured[name]
@@ -220,7 +220,7 @@ def draw() -> None:
     measured = json_files.load(RECORD)["measured"]
     made = style.figure(style.WIDTH, 3.4)
     left, right = made.subplots(1, 2)
-    for row in EXPERIMENT.rows:
+    for row in ROWS:
         assert row.look is not None
         found = [(width, measured[name]) for width, name in names_of(row).items() if name in measured]
         drawn = {"color": row.look.colour, "ls": row.look.dashes, "marker": row.look.marker}
