@@ -44,7 +44,7 @@ def _table(
     rows = []
     for method, text in published.items():
         cells = _cells(text, RUNS_OF_5)
-        if method == "ewc":  # the paper gives no λ: 1 comes closest in Tables 1 to 3, and a tuned one stands beside it
+        if method == "ewc":  # the paper gives no λ: 1 comes closest in Tables 1 to 3, and a tuned one is next to it
             rows.append(Row("EWC, tuned λ", method, (setting,)))
             rows.append(Row("EWC, λ = 1", method, ({**setting, "ewc_lambda": 1.0},), cells, look=looks.EWC_UNTUNED))
         else:
