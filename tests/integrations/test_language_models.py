@@ -255,6 +255,13 @@ def test_gradients_of_a_language_model_are_refused_before_training(tmp_path):
         assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 
 
+def test_directions_of_next_tokens_need_labels():
+    memory = ogd.GradientMemory(gpt2(), outputs=next_tokens)
+    data = {key: value for key, value in texts().items() if key != "labels"}
+    with pytest.raises(ValueError, match=r"next_tokens needs labels, .* use ogd.ExampleMemory\(model\)"):
+        memory.remember(data)
+
+
 def test_the_trial_before_training_changes_nothing(tmp_path):
     data = [{key: value[i] for key, value in texts().items()} for i in range(6)]
     found = []

@@ -204,7 +204,7 @@ def _without_end(loader: DataLoader[Any], steps: int) -> DataLoader[Any]:
     return DataLoader(_Beginning(stream, steps * n), n, collate_fn=loader.collate_fn)
 
 
-def next_tokens(z: Tensor, y: Tensor) -> Tensor:
+def next_tokens(z: Tensor, y: Tensor | None) -> Tensor:
     """Return the mean log-probability of each sequence's next tokens, (B,), for `outputs=` of a causal model.
 
     Examples:
@@ -213,6 +213,11 @@ def next_tokens(z: Tensor, y: Tensor) -> Tensor:
         >>> next_tokens(z, y).exp()
         tensor([0.2500, 0.2500])
     """
+    if y is None:
+        raise ValueError(
+            "next_tokens needs labels, one for each token, and the data have none: give dictionaries with the key "
+            "'labels', or use ogd.ExampleMemory(model)"
+        )
     z, y = z[:, :-1], y[:, 1:]  # position t predicts token t + 1
     counts = y != IGNORED
     f = z.log_softmax(-1).gather(-1, y.clamp(min=0).unsqueeze(-1)).squeeze(-1)  # (B, T − 1)
