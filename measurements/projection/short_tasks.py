@@ -21,7 +21,7 @@ import rehearsal
 
 RECORD = Path(__file__).parents[2] / "results" / "short_tasks.json"
 SEEDS, HELD_OUT = (3,), 4_000
-SETTINGS = (  # gradients per task, softness, steps that share a projection (None: windows that grow with the task)
+SETTINGS = (  # gradients per task, softness, steps that share a projection (None: "growing", windows that grow with the task)
     (200, 0.0, 1),
     (200, 0.0, 60),
     (500, 0.0, 150),
@@ -40,7 +40,10 @@ def trained(name: str, seed: int, setting: tuple[int, float, int | None] | None)
     loop = rehearsal.Loop(name, "plain", seed, validation=True)
     if setting is not None:
         per_task, softness, every = setting
-        loop.memory, loop.options = GradientMemory(loop.model, per_task, softness=softness), {"every": every}
+        loop.memory, loop.options = (
+            GradientMemory(loop.model, per_task, softness=softness),
+            {"every": every or "growing"},
+        )
     for task in range(len(loop.tasks)):
         loop.train_task(task)
     held_out = [(x[:HELD_OUT], y[:HELD_OUT]) for _, (x, y) in loop.tasks]

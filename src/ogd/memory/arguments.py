@@ -96,8 +96,8 @@ def check_merge(merge: object, per_task: object) -> None:
 
 
 def check_every(every: object, *, auto: bool) -> None:
-    if not is_whole(every, 1) and not (auto and (every is None or every == "auto")):
-        choices = ', "auto" or None' if auto else ""
+    if not is_whole(every, 1) and not (auto and every in ("growing", "auto")):
+        choices = ', "growing" or "auto"' if auto else ""
         raise ValueError(f"every must be a whole number of steps, 1 or more{choices}, not {every!r}")
 
 

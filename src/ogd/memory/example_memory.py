@@ -148,7 +148,6 @@ class ExampleMemory(Memory):
         self.observed = 0  # number of examples of the stream so far
         self._training_pass = TrainingPass()
         self._reentrant = False  # whether the model's checkpointing needs `backward`
-        self._resumed: list[tuple[int, float]] = []  # `_progress` of a loaded state, for optimizers to be protected
         self._alike: Examples | Items | None = None  # the last examples that were found equal on all ranks
         self._had_protected_step = True  # whether there was a protected step since the last task was remembered
 
@@ -484,19 +483,6 @@ class ExampleMemory(Memory):
             self._had_protected_step = True
             if self._protections:
                 self._statistics.freeze()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy or a pickle, which protects no optimizer."""
-        return {**super().__getstate__(), "_resumed": self._progress}
-
-    @property
-    def _progress(self) -> list[tuple[int, float]]:
-        """Steps since the last rehearsal, and the largest recent norm of the gradients, of each protected optimizer."""
-        return [one for rehearsal in self._protections for one in rehearsal.progress] or list(self._resumed)
-
-    def _take_resumed(self, n: int) -> list[tuple[int, float]]:
-        taken, self._resumed = self._resumed[:n], self._resumed[n:]
-        return taken
 
     def _replace(self, examples: Examples | Items) -> None:
         self.examples = examples

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ogd import defaults, seeds
+from ogd.checks import whole_number
 from ogd.memory import saving
 from ogd.memory.arguments import (
     Choice,
@@ -255,7 +256,7 @@ class GradientMemory(Memory):
         if self._reads.watching:
             self._reads.watch(self.model, self)
 
-    def protect(self, optimizer: Optimizers, every: int | Literal["auto"] | None = None) -> Projection:
+    def protect(self, optimizer: Optimizers, every: int | Literal["growing", "auto"] = "growing") -> Projection:
         """Project the optimizer's steps from now on, so that they do not change remembered outputs.
 
         The displacement Δw of some steps becomes P Δw: to first order, no remembered output changes. In between the
@@ -270,11 +271,10 @@ class GradientMemory(Memory):
         Args:
             optimizer: an optimizer, a wrapper with one as its `.optimizer`, or several that step in turn, such as
                 `{parameter: optimizer}` for optimizers that step in the backward pass.
-            every: how many steps share one projection. None: a tenth of the steps since the last task was remembered,
-                at least 10 and at most 300. 1: each step is projected, as in the paper. "auto" chooses from measured
-                times, so that projections cost 2 % of training; the hooks add a few percent to very short steps. It
-                depends on the machine, so two runs may differ in the last bits. `projection.every` is the present
-                choice.
+            every: how many steps share one projection. "growing": a tenth of the steps since the last task was
+                remembered, at least 10 and at most 300. 1: each step is projected, as in the paper. "auto": projections
+                cost 2 % of training, by measured times; the hooks add a few percent to very short steps. That depends
+                on the machine, so two runs may differ in the last bits. `projection.every` is the present choice.
 
         Returns:
             The projection. As a context manager it ends with its block; otherwise it lasts until `unprotect`.
@@ -294,7 +294,9 @@ class GradientMemory(Memory):
         optimizers = self._protectable(optimizer)
         if warn_of_averages(optimizers):
             self._warned_of_moves = True
-        projection = self._begin(Projection(self, optimizers, every, alone=not self.distributed))
+        projection = Projection(self, optimizers, every, alone=not self.distributed)
+        projection.steps = sum(self._take_resumed(1))
+        self._begin(projection)
         if every != 1:
             self._reads.watch(self.model, self)
         return projection
@@ -415,7 +417,7 @@ class GradientMemory(Memory):
         store = whole_store(self.store, params)
         weights = Fingerprint.of(store, {name: params[name] for name in store.shapes}).to_state()
         header = saving.header(self.kind, self._options(), self._statistics.names, weights)
-        return saving.as_leaves(header | store_state(store))
+        return saving.as_leaves(header | {"progress": self._progress} | store_state(store))
 
     def load_state_dict(self, stored: Mapping[str, Any]) -> None:
         """Replace the contents by a `state_dict`, checked against the model; an error changes nothing.
@@ -435,7 +437,7 @@ class GradientMemory(Memory):
         whole = store_from_state(stored, self._parameters.named())
         if whole.shapes and not any(name in self._parameters for name in whole.shapes):
             raise ValueError(f"params={self.params} protects none of the parameters with stored gradients")
-        weights = Fingerprint.from_state(stored.get("weights"), len(whole))
+        weights, progress = Fingerprint.from_state(stored.get("weights"), len(whole)), _progress(stored)
         # ranks draw the same numbers without an exchange
         n = len(whole)
         draws = seeds.generator("load", n) if self._shared else seeds.generator(torch_seed(), "remember", n)
@@ -450,10 +452,13 @@ class GradientMemory(Memory):
         if is_sharded(self.model):
             check_same_store(store)
             store = divided_store(store, params)
-        with self._transaction():
+        with self._transaction(*self._protections):
             self._statistics.restore(stored)
             self._drift.reset(store, self._shards())
             self._replace(store)
+            self._resumed = progress
+            for projection in self._protections:
+                projection.steps = sum(self._take_resumed(1))
             self._versions = versions(params.values())
             if self._protections:
                 self._statistics.freeze()
@@ -488,7 +493,7 @@ class GradientMemory(Memory):
         }
 
     def _replace(self, store: Store, *, bind: bool = True) -> None:
-        self.store = store
+        self.store, self._resumed = store, []
         if bind:
             self._binding.bind(store.shapes)
         for projection in self._protections:
@@ -605,3 +610,11 @@ class GradientMemory(Memory):
         super()._end(*ending)
         if not self._protections:
             self._reads.release()
+
+
+def _progress(stored: Mapping[str, Any]) -> list[int]:
+    """Return the steps of each protection since the contents of the memory changed."""
+    try:
+        return [whole_number(steps) for steps in stored["progress"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the state is incomplete or malformed: {error!r}") from error

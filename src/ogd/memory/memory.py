@@ -69,6 +69,7 @@ class Memory(ABC):
         self._parameters = Parameters(model, params)
         self._statistics = RunningStatistics(model, freeze_buffers)
         self._protections: list[Any] = []
+        self._resumed: list[Any] = []  # `_progress` of a loaded state, for optimizers to be protected
         self._versions: list[int] = []  # of the parameters when the last task was remembered
         self._warned_of_moves = False
         self._settled_by_framework = False  # whether a callback calls `settle` before the model is evaluated or saved
@@ -297,6 +298,15 @@ class Memory(ABC):
                 protection.enabled = False
         self._check_moves()
 
+    @property
+    def _progress(self) -> list[Any]:
+        """How far the present protections have come, so that a loaded memory continues alike."""
+        return [one for protection in self._protections for one in protection.progress] or list(self._resumed)
+
+    def _take_resumed(self, n: int) -> list[Any]:
+        taken, self._resumed = self._resumed[:n], self._resumed[n:]
+        return taken
+
     def _settle(self) -> None:
         for protection in self._protections:
             protection.settle()
@@ -346,4 +356,4 @@ class Memory(ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy or a pickle, which protects no optimizer; project pending steps first."""
         self._settle()
-        return {**vars(self), "_protections": []}
+        return {**vars(self), "_protections": [], "_resumed": self._progress}

@@ -5,6 +5,7 @@
     options     the options of the constructor; for a function, only whether there was one
     buffers     the names of the modules whose buffers are frozen
     weights     a fingerprint of the model's weights, to warn if the memory is loaded for other weights
+    progress    how far each protection had come, so that training continues alike
     tensors     the stored tensors
 
 `projection/store_state.py` adds fields for stored gradients, `examples/examples_state.py` for kept examples.

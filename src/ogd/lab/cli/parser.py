@@ -105,7 +105,7 @@ class Help(argparse.HelpFormatter):
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if len(action.option_strings) < 2 or action.nargs == 0:
             return super()._format_action_invocation(action)
-        return f"{', '.join(action.option_strings)} {self._format_args(action, action.metavar or action.dest.upper())}"
+        return f"{', '.join(action.option_strings)} {self._format_args(action, action.dest.upper())}"
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default

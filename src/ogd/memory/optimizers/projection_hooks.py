@@ -28,8 +28,8 @@ from ogd.memory.optimizers.step_hooks import ProtectingMemory, Protection, versi
 from ogd.memory.projection.projector import Projector
 from ogd.memory.ranks.sharded_parameters import local
 
-Every = int | Literal["auto"] | None
-# windows that grow with the task (every=None): a part of its steps so far, within limits
+Every = int | Literal["growing", "auto"]
+# every="growing": a part of the task's steps so far, within limits
 PART, SHORTEST, LONGEST = 10, 10, 300
 REQUIRES_GRAD = attrgetter("requires_grad")  # read for every parameter at every step
 
@@ -61,8 +61,8 @@ class Projection(Protection):
 
     def __init__(self, memory: ProjectingMemory, optimizers: Sequence[Optimizer], every: Every, alone: bool = False):
         self._pace = Pace(alone) if every == "auto" else None
-        self._every = None if every is None or every == "auto" else int(every)
-        self._steps = 0  # common steps since the contents of the memory changed
+        self._every = None if isinstance(every, str) else int(every)
+        self.steps = 0  # common steps since the contents of the memory changed
         self.pending = 0
         self.projector: Projector | None = None
         self._seen: list[int] = []  # ids of the optimizers' parameters
@@ -86,10 +86,15 @@ class Projection(Protection):
 
     @property
     def every(self) -> int:
-        """How many steps share a projection; the present choice if it is "auto" or None."""
+        """How many steps share a projection; the present choice if it is "growing" or "auto"."""
         if self._pace is not None:
             return self._pace.every
-        return self._every or min(max(self._steps // PART, SHORTEST), LONGEST)
+        return self._every or min(max(self.steps // PART, SHORTEST), LONGEST)
+
+    @property
+    def progress(self) -> list[int]:
+        """The steps since the contents of the memory changed."""
+        return [self.steps]
 
     def settle(self) -> None:
         """Project the pending steps, including a step that an error has interrupted."""
@@ -128,7 +133,7 @@ class Projection(Protection):
     def reset(self) -> None:
         """Rebuild the projector at the next step, because G has changed."""
         self.settle()
-        self._seen, self.stepped, self.outside_changes, self._steps = [], False, 0, 0
+        self._seen, self.stepped, self.outside_changes, self.steps = [], False, 0, 0
         if self._pace:  # a projection now takes another time
             self._pace = Pace(self._pace.alone)
 
@@ -237,7 +242,7 @@ class Projection(Protection):
     def _finish_step(self, may_settle: bool = True) -> None:
         """Count a common step, and project if the window is complete."""
         self.pending += 1
-        self._steps += 1
+        self.steps += 1
         self._stepped.clear()
         self._inside.clear()
         self._memory._after_common_step(self)

@@ -126,6 +126,11 @@ class Protection:
         return ", ".join(type(optimizer).__name__ for optimizer in self._live()) if self.active else "ended"
 
     @property
+    def progress(self) -> list[Any]:
+        """What a protection in another process needs to continue alike, as JSON values."""
+        raise NotImplementedError
+
+    @property
     def active(self) -> bool:
         return self.enabled and bool(self._live())
 
