@@ -21,7 +21,7 @@ import rehearsal
 
 RECORD = Path(__file__).parents[2] / "results" / "short_tasks.json"
 SEEDS, HELD_OUT = (3,), 4_000
-SETTINGS = (  # gradients per task, softness, steps that share a projection (None: "growing", windows that grow with the task)
+SETTINGS = (  # gradients per task, softness, steps that share a projection (None: "growing")
     (200, 0.0, 1),
     (200, 0.0, 60),
     (500, 0.0, 150),

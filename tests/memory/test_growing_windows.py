@@ -9,7 +9,6 @@ import torch
 from torch import optim
 
 import ogd
-
 from memory_models import moved, remembered, train
 from ogd.memory.optimizers.projection_hooks import LONGEST, PART, SHORTEST
 from reference import flat, trainable
