@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RESULTS, DATA = ROOT / "results", ROOT / "data" / "cifar10"
-METHODS = ("sgd", "agem", "ogd", "er", "der", "mtl")
+METHODS = ("sgd", "agem", "ogd", "er", "der", "rehearsal", "mtl")
 SETTING = "--benchmark split --model cnn --epochs 1 --lr 0.01 --runs 3 --jobs 1"
 
 
