@@ -10,7 +10,7 @@ from ogd.lab.experiments.paper import INIT, PAPER, TASKS
 LAMBDAS = (1, 10, 30, 100, 300)  # at 1000 a run on Rotated diverges
 EVERY = (10, 50, 500)
 ROTATED = {"benchmark": "rotated", "tasks": 5}
-WIDTHS = {50: 0.013, 100: 0.01, 300: 0.0075, 1000: 0.0035}  # and learning rates; see the experiment's note
+WIDTHS = {50: 0.013, 100: 0.01, 300: 0.0075, 1000: 0.0035, 3000: 0.0015}  # and learning rates; see their note
 ONE_RATE = (50, 100, 300, 1000)
 LOOKS = {
     benchmark: replace(looks.EWC, marker=marker, dashes=dashes)
