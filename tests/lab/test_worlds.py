@@ -76,7 +76,7 @@ def test_all_needs_no_data_set_and_the_worlds_are_compared_in_one_profile(mnist)
         json.dumps(requests_of(ours, mnist)[0].options)
     }
     rows = {e.name for e in EXPERIMENTS.values() for row in e.rows if row.label == REHEARSAL}
-    assert rows == {"which", "dissimilar", "rates", "worlds", "many-runs"}
+    assert rows == {"which", "dissimilar", "rates", "worlds", "many-runs", "board-a"}
 
 
 def test_the_figures_over_the_number_of_gradients_differ_in_nothing_else(mnist):

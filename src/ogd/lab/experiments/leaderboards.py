@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ogd.lab.catalogue import METHODS
 from ogd.lab.experiments.experiment import Experiment, Reference, Row, Setting
+from ogd.lab.experiments.memories import REHEARSAL
 
 FROMP = "README.md of github.com/team-approx-bayes/fromp"
 SFSVI = "README.md of github.com/timrudner/S-FSVI"
@@ -94,6 +95,7 @@ A = _board(
                 }
             ],
         ),
+        REHEARSAL: ("rehearsal", [{}]),
         SPARSE: ("der", [{"per_task": 200, **SPARING}]),
         "GPM": ("gpm", [{}]),
         "OGD": ("ogd", [{"per_task": 200, "every": 50}]),
