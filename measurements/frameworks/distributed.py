@@ -43,18 +43,22 @@ def trained(give: str, zero: bool = False, ranks: int = 2, rank: int = 0, **opti
     memory = GradientMemory(model, per_task=None, **options)
     part = slice(rank, STORED, ranks) if give == "part" else slice(STORED)
     memory.remember((first[0][part], first[1][part]))
-    protection = memory.protect(optimizer, every=1)
+    memory.protect(optimizer, every=1)
     _steps(call, optimizer, second, rank, ranks)
     result = {"weights": torch.cat([p.detach().flatten() for p in model.parameters()])}
     result |= {"stored": memory.nbytes, "resident": memory.resident_nbytes, "directions": len(memory)}
     free = _optimizer(model, zero)
+
+    def protected_steps(every: int) -> float:
+        memory.unprotect()
+        memory.protect(optimizer, every=every)
+        _steps(call, optimizer, second, rank, ranks)  # until the first projection, which makes the projector
+        return _steps(call, optimizer, second, rank, ranks)
+
     turns = []
     for _ in range(TURNS if ranks > 1 else 0):
         plain = _steps(call, free, second, rank, ranks)
-        protection.every = 1
-        at_every_step = _steps(call, optimizer, second, rank, ranks)
-        protection.every = STEPS
-        turns.append((at_every_step / plain, _steps(call, optimizer, second, rank, ranks) / plain))
+        turns.append((protected_steps(1) / plain, protected_steps(STEPS) / plain))
     return result | {f"every_{k}": [turn[i] for turn in turns] for i, k in enumerate((1, STEPS))}
 
 
