@@ -91,5 +91,5 @@ def test_k_begins_small_doubles_at_most_and_has_a_limit(monkeypatch: pytest.Monk
 def test_other_words_are_refused() -> None:
     memory, _, _, _ = remembered("mlp")
     optimizer = optim.SGD(memory.model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match=r'1 or more, "auto" or None, not \'always\''):
+    with pytest.raises(ValueError, match=r'1 or more, "growing" or "auto", not \'always\''):
         memory.protect(optimizer, every="always")

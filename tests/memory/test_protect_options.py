@@ -49,7 +49,12 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "nothing": ("examples", {"alpha": 0, "labels": False}, ValueError, "rehearses nothing"),
     "auto": ("examples", {"every": "auto"}, ValueError, "every must be a whole number of steps, 1 or more, not 'auto'"),
     "every": ("examples", {"every": 0}, ValueError, "every must be a whole number of steps"),
-    "every of gradients": ("gradients", {"every": 0.5}, ValueError, 'every must be a whole .* or more, "auto" or None'),
+    "every of gradients": (
+        "gradients",
+        {"every": 0.5},
+        ValueError,
+        'every must be a whole .* or more, "growing" or "auto"',
+    ),
     "batch_size of gradients": ("gradients", {"batch_size": 5}, TypeError, "batch_size"),
     "alpha of gradients": ("gradients", {"alpha": 1}, TypeError, "alpha"),
     "by": ("gradients", {"by": "projection"}, TypeError, "by"),
