@@ -37,9 +37,13 @@ class TrainingPass:
         self._handle = None
 
     def note(self, model: nn.Module, inputs: Any) -> None:
-        """Note a pass."""
-        sizes = [t.numel() for t in pytree.tree_leaves(inputs) if isinstance(t, Tensor)]
-        self.numbers, kind = max(sizes, default=None), _device_type(model)
+        """Note a pass; every training step waits for it, so the usual single tensor has a short way."""
+        (args, kwargs), only = inputs, None
+        if len(args) == 1 and not kwargs and isinstance(args[0], Tensor):
+            only = args[0]
+        sizes = [t.numel() for t in pytree.tree_leaves(inputs) if isinstance(t, Tensor)] if only is None else []
+        self.numbers = max(sizes, default=None) if only is None else only.numel()
+        kind = _device_type(model) if only is None else only.device.type
         self.in_bfloat16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) is torch.bfloat16
 
     def autocast(self, model: nn.Module) -> AbstractContextManager[Any]:

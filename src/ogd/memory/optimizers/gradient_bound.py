@@ -12,7 +12,7 @@ of curvature λ then s k η λ ≤ ½, half of the way to its minimum. Functions
 number for each run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -77,11 +77,11 @@ def joint_norm(tensors: Iterable[Tensor]) -> Tensor:
     dense = [t if t.layout is torch.strided else t.coalesce().values() for t in tensors]
     if not dense:
         return torch.zeros(())
-    found: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(dense, dtype=_wide(*dense))))
+    found: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(dense, dtype=_wide(dense))))
     return found
 
 
-def inner_product(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+def inner_product(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     """Return the sum of the inner products of pairs of tensors, dense or sparse.
 
     Examples:
@@ -89,9 +89,16 @@ def inner_product(pairs: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
         >>> inner_product([(g, a), (2 * g, 4 * a)])
         tensor(45.)
     """
-    products = [torch.dot(*(t.to_dense().flatten().to(_wide(g, a)) for t in (g, a))) for g, a in pairs]
+    wide = _wide(t for pair in pairs for t in pair)
+    products = [torch.dot(_numbers(g, wide), _numbers(a, wide)) for g, a in pairs]
     return torch.stack(products).sum() if products else torch.zeros(())
 
 
-def _wide(*tensors: Tensor) -> torch.dtype:
-    return torch.float64 if any(t.dtype is torch.float64 for t in tensors) else torch.float32
+def _numbers(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return all numbers of a tensor in one row."""
+    flat = (t if t.layout is torch.strided else t.to_dense()).flatten()
+    return flat if t.dtype is dtype else flat.to(dtype)
+
+
+def _wide(tensors: Iterable[Tensor]) -> torch.dtype:
+    return torch.float64 if torch.float64 in {t.dtype for t in tensors} else torch.float32

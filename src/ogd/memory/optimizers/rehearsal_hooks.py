@@ -95,6 +95,7 @@ class Rehearsal(Protection):
         self.loss: float | None = None
         self.rehearsals = self.bounded = 0
         self._recent_loss = 0.0  # its running mean
+        self._references: tuple[float, float] | None = None  # what it is compared with, for the present contents
         self._warned = False
         self.resume(resumed, len(optimizers))
         super().__init__(memory, optimizers, post_hook=any(map(may_nest, optimizers)))
@@ -104,7 +105,7 @@ class Rehearsal(Protection):
 
     def reset(self) -> None:
         """Note that no step was taken since the contents of the memory changed."""
-        self.stepped = False
+        self.stepped, self._references = False, None
 
     def resume(self, progress: Sequence[tuple[int, float]], n: int) -> None:
         """Continue from the `progress` of n optimizers; what is missing begins anew."""
@@ -215,7 +216,9 @@ class Rehearsal(Protection):
         self._recent_loss = RECENT * self._recent_loss + (1 - RECENT) * loss if self.rehearsals > 1 else loss
         if self._warned or self.rehearsals % LOSSES:
             return
-        start, constant = self._memory._reference_losses(self.alpha, self.labels)
+        if self._references is None:
+            self._references = self._memory._reference_losses(self.alpha, self.labels)
+        start, constant = self._references
         if self._recent_loss > max(LOST * constant, 2 * start):
             self._warned = True
             warnings.warn(
