@@ -23,6 +23,7 @@ from ogd.memory.arguments import (
     check_functions,
     check_generator,
     check_logits,
+    check_loss_weights,
     check_merge,
     check_optional_count,
     check_task,
@@ -284,6 +285,7 @@ class ExampleMemory(Memory):
         """
         check_every(every, auto=False)
         check_count("batch_size", batch_size)
+        check_loss_weights(alpha, labels)
         self._example_kind.check_weights(alpha, labels)
         check_bound(bound)
         optimizers = self._protectable(optimizer)
@@ -371,6 +373,7 @@ class ExampleMemory(Memory):
             >>> memory.remembered_loss().backward()
         """
         check_count("batch_size", batch_size)
+        check_loss_weights(alpha, labels)
         self._example_kind.check_weights(alpha, labels)
         found = self._loss_of_batch(batch_size, alpha, labels)
         return None if found is None else found[0] / found[1]

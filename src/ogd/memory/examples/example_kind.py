@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import torch.distributed as dist
 from torch import Generator, Tensor, nn
 
-from ogd.memory.arguments import Choice, check_loss_weights
 from ogd.memory.data.calling import Logits
 from ogd.memory.examples.kept_examples import Batch, Examples
 from ogd.memory.examples.kept_items import Items
@@ -28,7 +27,7 @@ class NewTask:
     data: object
     count: int | None
     generator: Generator
-    choose: Choice = "uniform"
+    choose: str = "uniform"
     merge: int = 1
     classes: Sequence[int] | None = None
     logits: Logits | None = None
@@ -87,8 +86,7 @@ class ExampleKind(ABC, Generic[K, B]):
         """Return some examples as `with_task` would keep them, to be explained."""
 
     def check_weights(self, alpha: float, labels: bool) -> None:
-        """Raise unless alpha and labels are weights of terms that this kind has."""
-        check_loss_weights(alpha, labels)
+        """Raise if alpha or labels weighs a term that this kind does not have."""
 
     def moved(self, kept: K) -> K:
         """Return the kept examples on the device where they are needed."""

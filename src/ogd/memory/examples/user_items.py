@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from ogd import defaults, seeds
-from ogd.memory.arguments import check_loss_weights
 from ogd.memory.data.items import Collate, draw_items
 from ogd.memory.examples.example_kind import DrawnBatch, ExampleKind, NewTask, own_rows
 from ogd.memory.examples.examples_state import items_from_state, items_state
@@ -64,7 +63,6 @@ class UserItems(ExampleKind[Items, Tensor]):
             return self.user_loss.measured(self.model, kept, len(kept.collates) - 1, params)
 
     def check_weights(self, alpha: float, labels: bool) -> None:
-        check_loss_weights(alpha, labels)
         if self.user_loss.outputs is not None:
             return
         if not labels:
